@@ -81,9 +81,10 @@ class UnreachableError(ControlPlaneError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long a request is repeated, and the pauses between two tries."""
+    """How long a request is repeated, how long each is waited for, and the pauses between two tries."""
 
     deadline_seconds: float = 600.0
+    answer_seconds: float = 30.0
     first_pause_seconds: float = 0.2
     longest_pause_seconds: float = 10.0
 
@@ -93,7 +94,8 @@ class Patience:
 
 
 PATIENT = Patience()
-ONE_TRY = Patience(deadline_seconds=0.0)
+ONE_TRY = Patience(deadline_seconds=0.0, answer_seconds=7.5)
+"""Of a heartbeat: there is time for others before the driver counts as dead, for the machine that this one went to may be gone."""
 
 
 class ControlPlane:
@@ -123,7 +125,6 @@ class ControlPlane:
         self._http = httpx.Client(
             base_url=settings.api_url,
             headers={"Authorization": f"Bearer {settings.run_token.get_secret_value()}"},
-            timeout=httpx.Timeout(30.0, connect=5.0),
             # The control plane is named by the operator: no proxy of the environment stands between.
             trust_env=False,
         )
@@ -216,7 +217,12 @@ class ControlPlane:
             tries += 1
             try:
                 response = self._http.request(
-                    method, self._root + path, content=content, params=params, headers=headers
+                    method,
+                    self._root + path,
+                    content=content,
+                    params=params,
+                    headers=headers,
+                    timeout=httpx.Timeout(patience.answer_seconds, connect=5.0),
                 )
             except httpx.RequestError as error:
                 trouble = f"{type(error).__name__}: {error}"

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -14,6 +15,7 @@ from pydantic import SecretStr
 
 from service.logs.text import last_words
 from service.orchestrator.decide import OTHER_VERSION
+from service.settings import Settings
 from tan_core.wire import (
     HEARTBEAT_PAUSE,
     WIRE_VERSION,
@@ -23,6 +25,7 @@ from tan_core.wire import (
     TrialRecord,
     TrialState,
 )
+from worker import report
 from worker.driver import EXIT_FAILED, drive
 from worker.report import (
     EXIT_FENCED,
@@ -50,6 +53,8 @@ class Plane(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.statuses: list[int] = []
         self.pages: list[bytes] = []
+        self.silences = 0
+        """Requests to leave without an answer."""
         self.reply: object = {}
         self.headers: dict[str, str] = {}
         self.seen: list[tuple[str, str, dict[str, object] | None]] = []
@@ -69,6 +74,10 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length)) if length else None
         self.server.seen.append((self.command, self.path, body))
         self.server.tokens.add(self.headers.get("Authorization"))
+        if self.server.silences:
+            self.server.silences -= 1
+            time.sleep(8.0)
+            return
         status = self.server.statuses.pop(0) if self.server.statuses else 200
         said = self.server.reply if status == 200 else {"title": "no", "detail": "attempt 2 lives"}
         content = json.dumps(said).encode()
@@ -278,6 +287,22 @@ def test_heartbeats_outlive_a_page_in_the_place_of_an_answer(
         assert heartbeats.cancelled.wait(5.0)
 
 
+def test_a_heartbeat_that_nobody_answers_leaves_time_for_others(
+    plane: Plane, control: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a connection to an API whose machine is gone: a driver that waits for it is taken for dead."""
+    timeout_seconds = Settings.model_fields["heartbeat_timeout_seconds"].default
+    assert 3 * (report.ONE_TRY.answer_seconds + report.HEARTBEAT_SECONDS) <= timeout_seconds
+
+    one_try = replace(report.ONE_TRY, answer_seconds=0.2)
+    monkeypatch.setattr(report, "ONE_TRY", one_try)
+    plane.reply = {"desired": "cancel"}
+    plane.silences = 2
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        assert heartbeats.cancelled.wait(5.0)
+    assert len(plane.seen) >= 3
+
+
 def test_an_answer_that_cannot_be_decoded_is_none(plane: Plane, control: ControlPlane) -> None:
     plane.headers = {"Content-Encoding": "gzip"}
     plane.reply = {"segment": 7, "num_steps": 20}
@@ -338,7 +363,7 @@ def test_a_control_plane_that_comes_back_gets_the_report() -> None:
     again = Plane.__new__(Plane)
     ThreadingHTTPServer.__init__(again, ("127.0.0.1", port), Handler)
     again.statuses, again.reply, again.seen, again.tokens = [], {}, [], set()
-    again.pages, again.headers = [], {}
+    again.pages, again.headers, again.silences = [], {}, 0
     server = threading.Thread(target=again.serve_forever, daemon=True)
     server.start()
     sender.join(timeout=5)
