@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from tan_core.data.images import ImageFiles, ImageInputs
-from tan_core.data.part import Part, Parts, Role, role_of
+from tan_core.data.part import Part, Parts, Role, refuse_twice, role_of
 from tan_core.errors import DatasetError
 
 SUFFIXES = frozenset([".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"])  # fmt: skip
@@ -23,6 +23,8 @@ def files_by_class(path: Path) -> dict[Role, dict[str, list[Path]]]:
         role: {folder.name: _images(folder) for folder in _folders(root)}
         for role, root in _roots(path).items()
     }
+    for classes in found.values():
+        refuse_twice([file for files in classes.values() for file in files])
     if "train" not in found or not any(found["train"].values()):
         raise DatasetError(f"{path}: no class folders with images", field="path")
     empty = [name for name, files in found["train"].items() if not files]

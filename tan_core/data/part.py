@@ -1,6 +1,6 @@
 """One stored part of a dataset (train, validation or test), before it is split or decoded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
@@ -136,6 +136,13 @@ def files_by_role(path: Path, *, suffix: str) -> dict[Role, list[Path]]:
     """
     if path.is_file():
         return {"train": [path]}
+    found = _files_by_role(path, suffix=suffix)
+    for files in found.values():
+        refuse_twice(files)
+    return found
+
+
+def _files_by_role(path: Path, *, suffix: str) -> dict[Role, list[Path]]:
     found: dict[Role, list[Path]] = {}
     unnamed: list[Path] = []
     for file in sorted(visible_files(path, suffix=suffix)):
@@ -157,6 +164,23 @@ def files_by_role(path: Path, *, suffix: str) -> dict[Role, list[Path]]:
     if found and "train" not in found:
         raise DatasetError(f"{path} holds no train part, only {sorted(found)}", field="path")
     return found
+
+
+def refuse_twice(files: Collection[Path]) -> None:
+    """Refuse a file that a part would hold under two names, by a link: each of its records would be two, at half the protection.
+
+    Raises:
+        DatasetError: naming both.
+    """
+    places = {folder: folder.resolve() for folder in {file.parent for file in files}}
+    first: dict[Path, Path] = {}
+    for file in files:
+        place = file.resolve() if file.is_symlink() else places[file.parent] / file.name
+        if (other := first.setdefault(place, file)) is not file:
+            raise DatasetError(
+                f"{other} and {file} are one file, whose records would count twice; accepted: every file under one name",
+                field="path",
+            )
 
 
 def visible_files(folder: Path, *, suffix: str) -> list[Path]:

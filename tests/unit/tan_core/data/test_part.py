@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tan_core.data import image_folder
 from tan_core.data.part import files_by_role, role_of
 from tan_core.errors import DatasetError
 
@@ -71,3 +72,43 @@ def test_parts_without_train_are_refused_by_what_there_is(tmp_path: Path) -> Non
 
     with pytest.raises(DatasetError, match=r"no train part, only \['test', 'validation'\]"):
         files_by_role(tmp_path, suffix=".csv")
+
+
+@pytest.mark.parametrize(
+    ("link", "to"),
+    [("data", "."), ("train_latest", "train"), ("train-2.csv", "train/a.csv")],
+)
+def test_a_file_that_a_link_names_again_is_refused(tmp_path: Path, link: str, to: str) -> None:
+    for name in ("train/a.csv", "train-1.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / link).symlink_to(to)
+
+    with pytest.raises(
+        DatasetError, match="are one file, whose records would count twice"
+    ) as refused:
+        files_by_role(tmp_path, suffix=".csv")
+
+    assert refused.value.field == "path"
+
+
+def test_a_file_may_be_a_link_and_two_parts_may_share_one(tmp_path: Path) -> None:
+    (tmp_path / "blob").touch()
+    for name in ("train.csv", "validation.csv", "test.csv"):
+        (tmp_path / name).symlink_to("blob")
+
+    assert [*files_by_role(tmp_path, suffix=".csv")] == ["test", "train", "validation"]
+
+
+@pytest.mark.parametrize(
+    ("link", "to"), [("cat/2.png", "1.png"), ("dog/2.png", "../cat/1.png"), ("cow", "cat")]
+)
+def test_so_is_an_image_of_a_class(tmp_path: Path, link: str, to: str) -> None:
+    for name in ("cat/1.png", "dog/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    image_folder.files_by_class(tmp_path)
+    (tmp_path / link).symlink_to(to)
+
+    with pytest.raises(DatasetError, match="are one file, whose records would count twice"):
+        image_folder.files_by_class(tmp_path)
