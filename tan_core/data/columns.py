@@ -78,12 +78,15 @@ def class_names(path: Path, label: str, *, is_table: bool) -> list[str] | None:
 
 
 def read_images(path: Path, columns: Columns) -> Parts:
-    """Every part of Parquet files with a column ``image: {bytes, path}``."""
+    """Every part of Parquet files with a column ``image: {bytes, path}``, which train tells."""
+    train = files_by_role(path, suffix=".parquet").get("train", [])
+    images = parquet_images.image_column(train) if train else None
 
     def inputs(files: Sequence[Path], _: pa.Table, __: Columns, where: str) -> Inputs:
-        return ImageInputs(ParquetImages(tuple(files), where), where)
+        return ImageInputs(ParquetImages(tuple(files), where, images or ""), where)
 
-    return _read(path, suffix=".parquet", read=_read_beside_images, columns=columns, inputs=inputs)
+    read = partial(_read_beside_images, images=images)
+    return _read(path, suffix=".parquet", read=read, columns=columns, inputs=inputs)
 
 
 def read_table(path: Path, columns: Columns) -> Parts:
@@ -281,11 +284,14 @@ def _schema(file: Path) -> pa.Schema:
         return stored.schema_arrow
 
 
-def _read_beside_images(file: Path) -> pa.Table:
+def _read_beside_images(file: Path, images: str | None) -> pa.Table:
     """Every column but the images, which are read when they are asked for."""
-    schema, images = _schema(file), parquet_images.image_column(file)
-    if images is None:
-        raise DatasetError(f"{file}: no image column; columns are {schema.names}", field="path")
+    schema = _schema(file)
+    if images not in parquet_images.may_hold_images(schema):
+        named = "" if images is None else f" {images!r}"
+        raise DatasetError(
+            f"{file}: no image column{named}; columns are {schema.names}", field="path"
+        )
     table = _read_parquet(file, without=images)
     # In its place, so that whoever lists the columns lists it too.
     return table.add_column(schema.names.index(images), images, pa.nulls(len(table)))

@@ -1,6 +1,6 @@
 """Images in Parquet files, read some rows at a time: a dataset need not fit into memory."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +24,12 @@ class ParquetImages:
     Args:
         files: each with a column of images.
         where: what errors call the part.
+        column: its name.
     """
 
     files: tuple[Path, ...]
     where: str
+    column: str
 
     def __len__(self) -> int:
         return sum(pa_parquet.read_metadata(file).num_rows for file in self.files)
@@ -48,21 +50,18 @@ class ParquetImages:
         start = 0
         for file in self.files:
             with opened(file) as stored:
-                name = _image_column(stored)
-                if name is None:
-                    raise DatasetError(f"{file}: no image column", field="path")
                 num_bytes = 0
-                for batch in self._batches(stored, name):
+                for batch in self._batches(stored):
                     num_bytes += batch.nbytes
                     check_growth(num_bytes, stored=file.stat().st_size, where=file)
                     yield start, _encoded(batch.column(0))
                     start += len(batch)
 
-    def _batches(self, stored: pa_parquet.ParquetFile, name: str) -> Iterator[pa.RecordBatch]:
+    def _batches(self, stored: pa_parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
         # One group after the other: a reader of all of them keeps what it has read.
         for group in range(stored.num_row_groups):
             yield from stored.iter_batches(
-                _ROWS_AT_ONCE, row_groups=[group], columns=[name], use_threads=False
+                _ROWS_AT_ONCE, row_groups=[group], columns=[self.column], use_threads=False
             )
 
     def _images(self, column: pa.Array, rows: NDArray[np.intp]) -> Iterator[bytes]:
@@ -75,9 +74,12 @@ class ParquetImages:
             yield image
 
 
-def image_column(file: Path) -> str | None:
-    """The first column that begins with an encoded image, binary or a struct with a binary ``bytes``; where none does, the first of such kinds."""
-    with opened(file) as stored:
+def image_column(files: Sequence[Path]) -> str | None:
+    """The first column that begins with an encoded image, binary or a struct with a binary ``bytes``; where none does, the first of such kinds.
+
+    By the first file with a record: each by its own might be read from another column than the others.
+    """
+    with opened(next(filter(_holds_records, files), files[0])) as stored:
         return _image_column(stored)
 
 
@@ -105,8 +107,18 @@ def opened(file: Path) -> Generator[pa_parquet.ParquetFile]:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
 
 
+def _holds_records(file: Path) -> bool:
+    with opened(file) as stored:
+        return stored.metadata.num_rows > 0
+
+
+def may_hold_images(schema: pa.Schema) -> list[str]:
+    """Its columns of such kinds."""
+    return [field.name for field in schema if _holds_bytes(field.type)]
+
+
 def _image_column(stored: pa_parquet.ParquetFile) -> str | None:
-    found = [field.name for field in stored.schema_arrow if _holds_bytes(field.type)]
+    found = may_hold_images(stored.schema_arrow)
     if len(found) < 2:
         return next(iter(found), None)
     return next((name for name in found if _begins_with_image(stored, name)), found[0])

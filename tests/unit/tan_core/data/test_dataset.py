@@ -131,7 +131,7 @@ class TestParquetImages:
         monkeypatch.setattr(images, "_CHUNK", 3)
         pixels = grey_images(30)
         file = write_images(tmp_path / "a.parquet", pixels, [0] * 30)
-        inputs = ImageInputs(ParquetImages((file,), "here"), "here")
+        inputs = ImageInputs(ParquetImages((file,), "here", "image"), "here")
         asked = np.array([29, 3, 3, 17, 0, 8, 21, 5, 12, 1, 2])
 
         assert np.array_equal(inputs.load(asked)[:, 0], pixels[asked])
@@ -253,6 +253,41 @@ class TestParquetImages:
         assert [(each.source, each.shape) for each in others] == [("parquet", (1, 5, 5))] * 2
         with pytest.raises(DatasetError, match="record 0: not a readable image"):
             data.inspect(str(tmp_path / "table.parquet"), source="parquet")
+
+    @pytest.mark.parametrize("name", ["train-1", "test"])
+    def test_images_are_of_one_column_in_all_files(self, tmp_path: Path, name: str) -> None:
+        """A file whose first image is missing was read from the next column of images, beside those of the others."""
+        bright, dark = ([png(np.full((5, 5), level, np.uint8))] * 30 for level in (200, 10))
+        columns = {"image": bright, "depth": dark, "label": [0, 1] * 15}
+        for each in ("train-0", "train-1", "test"):
+            pq.write_table(pa.table(columns), tmp_path / f"{each}.parquet")
+        assert data.inspect(str(tmp_path)).num_test == 30
+
+        columns["image"] = [None, *bright[1:]]
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+
+        with pytest.raises(DatasetError, match=r"record \d+: the image has no bytes"):
+            data.inspect(str(tmp_path))
+
+    def test_a_part_without_the_column_of_train_is_refused(self, image_parquet: Path) -> None:
+        columns = {"photo": [png(each) for each in grey_images(8)], "label": [0, 1] * 4}
+        pq.write_table(pa.table(columns), image_parquet / "test.parquet")
+
+        with pytest.raises(DatasetError, match=r"no image column 'image'; columns are \['photo', "):
+            data.inspect(str(image_parquet))
+
+    def test_a_first_file_without_records_says_nothing_of_the_column(self, tmp_path: Path) -> None:
+        keys = [bytes([row]) * 16 for row in range(40)]
+        columns = {
+            "key": keys,
+            "image": [png(each) for each in grey_images(40)],
+            "label": [0, 1] * 20,
+        }
+        table = pa.table(columns)
+        pq.write_table(table.slice(0, 0), tmp_path / "train-0.parquet")
+        pq.write_table(table, tmp_path / "train-1.parquet")
+
+        assert data.inspect(str(tmp_path)).shape == (1, 5, 5)
 
     @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF"])
     @pytest.mark.parametrize("source", ["parquet", "image_folder"])
