@@ -393,7 +393,8 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
         )
     _refuse_null(column, name, where=where, field="label")
     if _is_text(kind):
-        return named_labels(_by_name(column), columns.classes, where=where)
+        members = _by_name(column, name, where=where, field="label")
+        return named_labels(members, columns.classes, where=where)
     column = column.cast(kind)
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
@@ -498,7 +499,8 @@ def _chosen(column: pa.ChunkedArray, feature: ChoiceColumn, *, where: str) -> ND
     encoded = column.cast(kind).cast(pa.string()).combine_chunks().dictionary_encode()
     place = {choice: at for at, choice in enumerate(feature.choices)}
     # One more at the end, for empty cells.
-    places = [place.get(text.strip(), -1) for text in encoded.dictionary.to_pylist()]
+    texts = _texts(encoded, feature.column, where=where, field="features")
+    places = [place.get(text.strip(), -1) for text in texts]
     of_records = encoded.indices.fill_null(len(places)).to_numpy(zero_copy_only=False)
     at = np.array([*places, -1])[of_records]
     return (at[:, None] == np.arange(len(feature.choices))).astype(np.float32)
@@ -543,7 +545,7 @@ def _members(
             field=field,
         )
     _refuse_null(column, name, where=where, field=field)
-    members = _by_name(column)
+    members = _by_name(column, name, where=where, field=field)
     # The records of nobody are not those of one user.
     if name == columns.user and "" in members.names:
         row = int(np.flatnonzero(members.of == members.names.index(""))[0])
@@ -554,13 +556,23 @@ def _members(
     return members
 
 
-def _by_name(column: pa.ChunkedArray) -> Members:
+def _by_name(column: pa.ChunkedArray, name: str, *, where: str, field: str) -> Members:
     # As text, so that a number means the same in every part, whatever type it is stored in.
     encoded = column.cast(_kind(column)).cast(pa.string()).combine_chunks().dictionary_encode()
     return Members(
-        tuple(encoded.dictionary.to_pylist()),
+        tuple(_texts(encoded, name, where=where, field=field)),
         encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64),
     )
+
+
+def _texts(encoded: pa.DictionaryArray, name: str, *, where: str, field: str) -> list[str]:
+    """Its distinct ones; Parquet files may hold any bytes as text."""
+    try:
+        return encoded.dictionary.to_pylist()
+    except UnicodeDecodeError as error:
+        raise DatasetError(
+            f"{where}: column {name!r} holds text that is not UTF-8: {error}", field=field
+        ) from error
 
 
 def _kind(column: pa.ChunkedArray) -> pa.DataType:

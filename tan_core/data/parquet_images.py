@@ -102,8 +102,9 @@ def opened(file: Path) -> Generator[pa_parquet.ParquetFile]:
     """
     try:
         with pa_parquet.ParquetFile(file) as stored:
+            stored.schema_arrow.names  # noqa: B018  # decoded when they are asked for
             yield stored
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
 
 

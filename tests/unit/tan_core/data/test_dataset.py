@@ -25,6 +25,7 @@ from tan_core.data.cache import cache_file
 from tan_core.data.images import ImageFiles, ImageInputs
 from tan_core.data.parquet_images import ParquetImages
 from tan_core.errors import DatasetError, ParameterError
+from tan_core.spec.columns import ChoiceColumn
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
 from tests.support.image_files import image_shards, png
@@ -905,9 +906,37 @@ class TestTable:
 
     def test_a_header_that_is_no_utf8_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text("größe,label\n1,0\n", encoding="latin-1")
+        pq.write_table(pa.table({"size": [1.0], "label": [0]}), tmp_path / "a.parquet")
+        named = (tmp_path / "a.parquet").read_bytes().replace(b"size", "größ".encode("latin-1"))
+        (tmp_path / "a.parquet").write_bytes(named)
 
-        with pytest.raises(DatasetError, match="not a readable CSV"):
-            data.inspect(str(tmp_path / "a.csv"))
+        for kind, suffix in (("CSV", "csv"), ("Parquet", "parquet")):
+            with pytest.raises(DatasetError, match=f"not a readable {kind}"):
+                data.inspect(str(tmp_path / f"a.{suffix}"))
+
+    @pytest.mark.parametrize(
+        ("read", "field"),
+        [
+            ({"label": "city", "classes": ["Köln"]}, "label"),
+            ({"unit": "city"}, "unit"),
+            ({"group": "city"}, "group"),
+            ({"features": [ChoiceColumn(column="city", choices=["Köln"])]}, "features"),
+        ],
+    )
+    def test_text_that_is_no_utf8_is_refused_where_it_is_read(
+        self, tmp_path: Path, read: dict[str, Any], field: str
+    ) -> None:
+        city = pa.array(["Köln".encode("latin-1")] * 60, pa.binary()).view(pa.string())
+        columns = {"a": np.arange(60) / 60, "city": city, "label": np.arange(60) % 2}
+        pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+        assert data.inspect(str(tmp_path / "a.parquet")).unread_columns == ("city",)
+
+        with pytest.raises(
+            DatasetError, match="column 'city' holds text that is not UTF-8"
+        ) as refused:
+            data.inspect(str(tmp_path / "a.parquet"), **read)
+
+        assert refused.value.field == field
 
 
 def spoiled(content: bytes, seed: int) -> bytes:
