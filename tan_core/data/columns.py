@@ -292,21 +292,30 @@ def _read_beside_images(file: Path, images: str | None) -> pa.Table:
         raise DatasetError(
             f"{file}: no image column{named}; columns are {schema.names}", field="path"
         )
-    table = _read_parquet(file, without=images)
-    # In its place, so that whoever lists the columns lists it too.
-    return table.add_column(schema.names.index(images), images, pa.nulls(len(table)))
+    return _read_parquet(file, without=images)
 
 
 def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
-    """The whole table, some rows at a time: a value that is stored once may be repeated for ever."""
+    """The whole table, some rows at a time, since a value that is stored once may be repeated for ever.
+
+    What is not read is nulls in its place, so that whoever lists the columns lists it too: lists and structs are no column
+    of anything, and a few bytes may be a billion of their items.
+    """
     with parquet_images.opened(file) as stored:
         num_bytes, batches = 0, list[pa.RecordBatch]()
-        schema = pa.schema(field for field in stored.schema_arrow if field.name != without)
-        for batch in stored.iter_batches(_ROWS_AT_ONCE, columns=schema.names, use_threads=False):
+        every = stored.schema_arrow
+        schema = pa.schema(
+            field for field in every if field.name != without and not pa.types.is_nested(field.type)
+        )
+        for batch in parquet_images.batches(stored, schema.names, most=_ROWS_AT_ONCE):
             num_bytes += batch.nbytes
             check_growth(num_bytes, stored=file.stat().st_size, where=file)
             batches.append(batch)
-        return pa.Table.from_batches(batches, schema=schema)
+        table = pa.Table.from_batches(batches, schema=schema)
+        for at, name in enumerate(every.names):
+            if name not in schema.names:
+                table = table.add_column(at, name, pa.nulls(len(table)))
+        return table
 
 
 def _read_csv(file: Path, as_text: Iterable[str]) -> pa.Table:

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
-from tan_core.data.growth import check_growth
+from tan_core.data import growth
 from tan_core.data.images import begins_as_image
 from tan_core.errors import DatasetError
 
 _ROWS_AT_ONCE = 256
+_OF_ANY_LENGTH = frozenset(["BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +52,11 @@ class ParquetImages:
         for file in self.files:
             with opened(file) as stored:
                 num_bytes = 0
-                for batch in self._batches(stored):
+                for batch in batches(stored, [self.column], most=_ROWS_AT_ONCE):
                     num_bytes += batch.nbytes
-                    check_growth(num_bytes, stored=file.stat().st_size, where=file)
+                    growth.check_growth(num_bytes, stored=file.stat().st_size, where=file)
                     yield start, _encoded(batch.column(0))
                     start += len(batch)
-
-    def _batches(self, stored: pa_parquet.ParquetFile) -> Iterator[pa.RecordBatch]:
-        # One group after the other: a reader of all of them keeps what it has read.
-        for group in range(stored.num_row_groups):
-            yield from stored.iter_batches(
-                _ROWS_AT_ONCE, row_groups=[group], columns=[self.column], use_threads=False
-            )
 
     def _images(self, column: pa.Array, rows: NDArray[np.intp]) -> Iterator[bytes]:
         for row, value in zip(rows, column, strict=True):
@@ -72,6 +66,33 @@ class ParquetImages:
                     f"{self.where}, record {row}: the image has no bytes", field="path"
                 )
             yield image
+
+
+def batches(
+    stored: pa_parquet.ParquetFile, columns: Sequence[str], *, most: int
+) -> Iterator[pa.RecordBatch]:
+    """Some rows of columns at a time, so few that they go into memory where each has all text and bytes of its group.
+
+    A value that is stored once may be in every row.
+    """
+    # One group after the other: a reader of all of them keeps what it has read.
+    for group in range(stored.num_row_groups):
+        of_row = max(_bytes_of_text(stored.metadata.row_group(group), columns), 1)
+        yield from stored.iter_batches(
+            max(min(most, growth.FREE_BYTES // of_row), 1),
+            row_groups=[group], columns=columns, use_threads=False,
+        )  # fmt: skip
+
+
+def _bytes_of_text(group: pa_parquet.RowGroupMetaData, columns: Sequence[str]) -> int:
+    """What is stored of values of any length, unpacked."""
+    chunks = [group.column(number) for number in range(group.num_columns)]
+    return sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.physical_type in _OF_ANY_LENGTH
+        and any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
+    )
 
 
 def image_column(files: Sequence[Path]) -> str | None:

@@ -31,6 +31,24 @@ def peak():
     tracemalloc.stop()
 
 
+@pytest.fixture
+def watched(small):
+    """From when it is called on: the most that Arrow held, in bytes."""
+    before = pa.default_memory_pool()
+
+    def begin():
+        _POOLS.append(pa.proxy_memory_pool(before))
+        pa.set_memory_pool(_POOLS[-1])
+        return _POOLS[-1].max_memory
+
+    yield begin
+    pa.set_memory_pool(before)
+
+
+_POOLS = list[pa.MemoryPool]()
+"""What was allocated in one has to be freed there, whenever that is."""
+
+
 class TestNpz:
     def test_zeros_that_were_packed_tightly_are_not_unpacked(self, tmp_path, small, peak) -> None:
         path = tmp_path / "zeros.npz"
@@ -83,6 +101,38 @@ class TestParquet:
         with pytest.raises(DatasetError, match="times its size"):
             inspect(str(path))
         assert peak() < 64 * small
+
+    @pytest.mark.parametrize("kind", [pa.binary(), pa.string()], ids=str)
+    def test_nor_is_a_large_one_before_it_is_counted(self, tmp_path, watched, kind) -> None:
+        rows, value = 1000, b"\x89PNG" if kind == pa.binary() else b"text"
+        column = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(rows, dtype=np.int32)), pa.array([value.ljust(2**24)], kind)
+        )
+        path = tmp_path / "train.parquet"
+        pa_parquet.write_table(
+            pa.table({"image": column, "a": np.zeros(rows), "label": [0] * rows}),
+            path,
+            store_schema=False,
+            compression="zstd",
+            dictionary_pagesize_limit=2**25,
+        )
+        assert path.stat().st_size < 10_000
+        unpacked = watched()
+        with pytest.raises(DatasetError, match="times its size"):
+            inspect(str(path))
+        assert unpacked() < 2**26
+
+    def test_lists_are_left_out(self, tmp_path, watched) -> None:
+        rows, length = 60, 2**20
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(rows * length, "i1")), length)
+        path = tmp_path / "train.parquet"
+        columns = {"a": np.zeros(rows), "more": lists, "label": np.arange(rows) % 2}
+        pa_parquet.write_table(pa.table(columns), path)
+        assert path.stat().st_size < 30_000
+        unpacked = watched()
+        facts = inspect(str(path))
+        assert (facts.shape, facts.unread_columns) == ((1,), ("more",))
+        assert unpacked() < 2**20
 
     def test_data_that_packs_well_is_read(self, tmp_path) -> None:
         rows = 300_000
