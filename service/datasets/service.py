@@ -143,6 +143,7 @@ async def register(
             *_choices_caution(facts),
             *_unseen_caution(facts),
             *_seen_caution(facts),
+            *([] if registration.public else _repeated_caution(facts)),
         ]
         made = made.model_copy(update={"warnings": cautions})
         if dry_run:
@@ -303,6 +304,18 @@ def _seen_caution(facts: DatasetFacts) -> list[str]:
         "same records, and not only alike, leave them out of one of the two and register that"
         for role, seen in facts.seen_in_train.items()
         if seen > overlap.LEAST_SHARE * sizes[role]
+    ]
+
+
+def _repeated_caution(facts: DatasetFacts) -> list[str]:
+    """That somebody has several units, where these records are more than a few that are alike by chance."""
+    repeated = facts.repeated_in_train
+    if repeated <= overlap.LEAST_SHARE * facts.num_train:
+        return []
+    return [
+        f"{repeated:,} of {counted(facts.num_train, 'training record')} are there more than once, but for labels: a record that is "
+        "there twice is protected half as well as ε says. If these are the same records, and not only alike, leave them out but for one, or "
+        "name the column that says whose a record is (--unit), and register that"
     ]
 
 

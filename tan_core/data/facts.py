@@ -64,6 +64,8 @@ class DatasetFacts:
     """Of all records, where a key was given for them."""
     seen_in_train: Mapping[str, int] = field(default_factory=dict[str, int])
     """Where a key was given: how many records of validation and of test are in train as well, but for their labels."""
+    repeated_in_train: int = 0
+    """Where a key was given, and the unit is a record: how many of train are there more than once, but for their labels."""
 
     @property
     def file_sha256(self) -> tuple[str, ...]:
@@ -197,6 +199,7 @@ def _facts(
         unseen_classes=unseen,
         record_digests=of_all(digests.values()) if digests else None,
         seen_in_train=_seen_in_train(digests, splits) if digests else {},
+        repeated_in_train=_repeated(digests["train"][train]) if digests and users is None else 0,
     )
 
 
@@ -297,6 +300,11 @@ def _seen_in_train(
     of_splits = {role: digests[part][indices] for role, (part, indices) in splits.items()}
     train = of_splits.pop("train")
     return {role: int(np.isin(own, train).sum()) for role, own in of_splits.items()}
+
+
+def _repeated(digests: NDArray[np.uint64]) -> int:
+    counts = np.unique(digests, return_counts=True)[1]
+    return int(counts[counts > 1].sum())
 
 
 def _unseen_classes(labels: Labels, num_classes: int) -> tuple[int, ...]:

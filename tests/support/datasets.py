@@ -17,6 +17,7 @@ def dataset_ref(
         "files",
         "record_digests",
         "seen_in_train",
+        "repeated_in_train",
         "unread_columns",
         "far_features",
         "unseen_choices",

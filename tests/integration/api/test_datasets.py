@@ -350,6 +350,25 @@ class TestRegister:
             "10 of 200 test records are in train as well, but for labels"
         ]
 
+    async def test_records_that_train_has_more_than_once_are_warned_of_where_they_are_many(
+        self, client, tmp_path
+    ):
+        parts = {"validation": make_rows(50, start=600), "test": make_rows(50, start=700)}
+        rows, again = make_rows(300), make_rows(5).partition("\n")[2]
+        few = make_folder(tmp_path / "few", **parts, train=rows + again.partition("\n")[0] + "\n")
+        many = make_folder(tmp_path / "many", **parts, train=rows + again)
+        public = {"name": "table", "path": str(many), "public": True}
+
+        told = (await client.post("/datasets?dry_run=true", json=make_body(few))).json()
+        warned = (await client.post("/datasets?dry_run=true", json=make_body(many))).json()
+        of_public = (await client.post("/datasets?dry_run=true", json=public)).json()
+
+        assert "warnings" not in told
+        assert [each.partition(":")[0] for each in warned["warnings"]] == [
+            "10 of 305 training records are there more than once, but for labels"
+        ]
+        assert "warnings" not in of_public
+
     async def test_the_least_delta_that_can_be_priced_is_accepted(self, client, table):
         response = await client.post("/datasets", json=make_body(table, delta=MIN_DELTA))
         assert response.status_code == 201

@@ -186,3 +186,23 @@ def test_records_that_a_file_has_twice_are_in_several_of_the_splits_that_are_cut
         "validation": 0,
         "test": 0,
     }
+
+
+def test_records_that_train_has_more_than_once_are_counted_but_for_labels(tmp_path: Path) -> None:
+    """Each of them is a unit of its own there, and its guarantee is for one."""
+    flipped = [f"{row[:-1]}{1 - int(row[-1])}" for row in ROWS]
+    table(tmp_path, "train.csv", [*ROWS[:200], *flipped[:3], ROWS[7], ROWS[2]])
+    table(tmp_path, "test.csv", ROWS[240:])
+    table(tmp_path, "validation.csv", [*ROWS[200:240], *ROWS[200:240]])
+
+    assert inspect(str(tmp_path), digest_key=KEY).repeated_in_train == 9
+    assert inspect(str(tmp_path)).repeated_in_train == 0
+
+
+def test_those_of_users_are_not(tmp_path: Path) -> None:
+    """A user may have a record as often as it likes: its gradient is clipped once."""
+    rows = [f"{row},{number % 60}" for number, row in enumerate(ROWS * 2)]
+    file = tmp_path / "users.csv"
+    file.write_text("\n".join(["a,b,label,user", *rows]))
+
+    assert inspect(str(file), unit="user", digest_key=KEY).repeated_in_train == 0
