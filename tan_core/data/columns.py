@@ -523,7 +523,8 @@ def _as_written(column: pa.ChunkedArray, name: str, *, where: str) -> NDArray[np
         )
     _refuse_null(column, name, where=where, field="features")
     given = column.to_numpy()
-    values = as_float32(given)
+    # As float64 first: CSV has whole numbers as such unless another record has decimals, and 2^60 + 2^36 + 1 is rounded twice then.
+    values = as_float32(given.astype(np.float64, copy=False))
     if not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
         raise DatasetError(

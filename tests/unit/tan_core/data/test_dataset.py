@@ -22,8 +22,10 @@ from PIL import Image
 from tan_core import data
 from tan_core.data import growth, images
 from tan_core.data.cache import cache_file
+from tan_core.data.columns import read_table
 from tan_core.data.images import ImageFiles, ImageInputs
 from tan_core.data.parquet_images import ParquetImages
+from tan_core.data.part import Columns
 from tan_core.errors import DatasetError, ParameterError
 from tan_core.spec.columns import ChoiceColumn
 from tan_core.wire import DatasetRef
@@ -845,6 +847,18 @@ class TestTable:
             loaded.append(data.load_split(ref, "test").inputs[:19])
 
         assert np.array_equal(*loaded)
+
+    @pytest.mark.parametrize("other", ["7", "0.5", str(2**63)])
+    def test_nor_does_how_they_are_written(self, tmp_path: Path, other: str) -> None:
+        """Decimals of one record were the last digits of all others."""
+        rows = "".join(
+            f"{cell},{row % 2}\n" for row, cell in enumerate([2**60 + 2**36 + 1] + [other] * 59)
+        )
+        (tmp_path / "a.csv").write_text(f"a,label\n{rows}")
+
+        parts = read_table(tmp_path / "a.csv", Columns())
+
+        assert parts["train"].inputs.load(np.array([0])) == np.float32(2**60)
 
     def test_bytes_are_mapped_to_minus_one_to_one_by_their_type(self, tmp_path: Path) -> None:
         table = pa.table({"x": pa.array([0, 255] * 10, pa.uint8()), "label": [0, 1] * 10})
