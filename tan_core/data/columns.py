@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pa_compute
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
@@ -47,7 +48,9 @@ from tan_core.spec.columns import ChoiceColumn, Feature, RangeColumn, column_of,
 
 ColumnKind = Literal["number", "bounded", "text", "other"]
 """Of a column: numbers; numbers or truth values whose type says between what they lie; text; what no feature can be."""
-_ROWS_AT_ONCE = 1024
+_FEWEST_ROWS_AT_ONCE, _MOST_ROWS_AT_ONCE, _CELLS_AT_ONCE = 2**10, 2**16, 2**22
+_NOT_UNPACKED = frozenset(["PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"])
+"""Encodings of which Arrow can read distinct values, and which each row has."""
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,1000}\s*", re.ASCII)
 _MISSING = frozenset(pa_csv.ConvertOptions().null_values)
 """How CSV writes that a number is not there."""
@@ -298,24 +301,67 @@ def _read_beside_images(file: Path, images: str | None) -> pa.Table:
 def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
     """The whole table, some rows at a time, since a value that is stored once may be repeated for ever.
 
-    What is not read is nulls in its place, so that whoever lists the columns lists it too: lists and structs are no column
-    of anything, and a few bytes may be a billion of their items.
+    What is not read is nulls in its place, so that whoever lists the columns lists it too: bytes, lists and structs are no
+    column of anything, and a few bytes may be a billion of their items.
     """
-    with parquet_images.opened(file) as stored:
+    every, schema = _schema(file), pa.schema([])
+    for field in every:
+        if field.name != without and not _is_of_any_size(_value_kind(field.type)):
+            schema = schema.append(field)
+    texts = [field.name for field in schema if _is_text(field.type)]
+    once = _stored_once(file, texts)
+    with parquet_images.opened(file, encoded=once) as stored:
         num_bytes, batches = 0, list[pa.RecordBatch]()
-        every = stored.schema_arrow
-        schema = pa.schema(
-            field for field in every if field.name != without and not pa.types.is_nested(field.type)
-        )
-        for batch in parquet_images.batches(stored, schema.names, most=_ROWS_AT_ONCE):
-            num_bytes += batch.nbytes
+        rows = _CELLS_AT_ONCE // max(len(schema), 1)
+        rows = min(max(rows, _FEWEST_ROWS_AT_ONCE), _MOST_ROWS_AT_ONCE)
+        repeated = [name for name in texts if name not in once]
+        for batch in parquet_images.batches(stored, schema.names, repeated=repeated, most=rows):
+            num_bytes += sum(map(_unpacked_bytes, batch.columns))
             check_growth(num_bytes, stored=file.stat().st_size, where=file)
-            batches.append(batch)
+            columns = map(_as_stored, batch.columns, schema.types)
+            batches.append(pa.record_batch(list(columns), schema=schema))
         table = pa.Table.from_batches(batches, schema=schema)
         for at, name in enumerate(every.names):
             if name not in schema.names:
                 table = table.add_column(at, name, pa.nulls(len(table)))
         return table
+
+
+def _stored_once(file: Path, columns: Sequence[str]) -> list[str]:
+    """Those whose distinct values can be read, and which each row has, so that what is stored once is held once."""
+    with parquet_images.opened(file) as stored:
+        groups = map(stored.metadata.row_group, range(stored.num_row_groups))
+        others = {
+            chunk.path_in_schema
+            for group in groups
+            for chunk in parquet_images.chunks(group)
+            if not _NOT_UNPACKED.issuperset(chunk.encodings)
+        }
+    return [name for name in columns if name not in others]
+
+
+def _unpacked_bytes(column: pa.Array) -> int:
+    """Of what stands in each row, though it be stored once."""
+    if not (pa.types.is_dictionary(column.type) and _is_text(column.type.value_type)):
+        return column.nbytes
+    lengths = pa_compute.binary_length(column.dictionary).cast(pa.int64())
+    return pa_compute.sum(lengths.take(column.indices)).as_py() or 0
+
+
+def _as_stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """In its own type again, where it was read as distinct values."""
+    return column if column.type == kind else column.dictionary_decode().cast(kind)
+
+
+def _is_of_any_size(kind: pa.DataType) -> bool:
+    """Whether one value may be as large as a file, and is no text."""
+    return (
+        pa.types.is_nested(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )
 
 
 def _read_csv(file: Path, as_text: Iterable[str]) -> pa.Table:
@@ -587,7 +633,11 @@ def _texts(encoded: pa.DictionaryArray, name: str, *, where: str, field: str) ->
 
 def _kind(column: pa.ChunkedArray) -> pa.DataType:
     """Of its values, which may be stored as numbers of a dictionary."""
-    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return _value_kind(column.type)
+
+
+def _value_kind(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _is_text(kind: pa.DataType) -> bool:

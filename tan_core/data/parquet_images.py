@@ -52,7 +52,9 @@ class ParquetImages:
         for file in self.files:
             with opened(file) as stored:
                 num_bytes = 0
-                for batch in batches(stored, [self.column], most=_ROWS_AT_ONCE):
+                for batch in batches(
+                    stored, [self.column], repeated=[self.column], most=_ROWS_AT_ONCE
+                ):
                     num_bytes += batch.nbytes
                     growth.check_growth(num_bytes, stored=file.stat().st_size, where=file)
                     yield start, _encoded(batch.column(0))
@@ -69,15 +71,15 @@ class ParquetImages:
 
 
 def batches(
-    stored: pa_parquet.ParquetFile, columns: Sequence[str], *, most: int
+    stored: pa_parquet.ParquetFile, columns: Sequence[str], *, repeated: Sequence[str], most: int
 ) -> Iterator[pa.RecordBatch]:
-    """Some rows of columns at a time, so few that they go into memory where each has all text and bytes of its group.
+    """Some rows of columns at a time; so few that they go into memory where each has all that is stored of the repeated ones.
 
-    A value that is stored once may be in every row.
+    A value of any length that is stored once may be in every row.
     """
     # One group after the other: a reader of all of them keeps what it has read.
     for group in range(stored.num_row_groups):
-        of_row = max(_bytes_of_text(stored.metadata.row_group(group), columns), 1)
+        of_row = max(_bytes_of_text(stored.metadata.row_group(group), repeated), 1)
         yield from stored.iter_batches(
             max(min(most, growth.FREE_BYTES // of_row), 1),
             row_groups=[group], columns=columns, use_threads=False,
@@ -86,13 +88,17 @@ def batches(
 
 def _bytes_of_text(group: pa_parquet.RowGroupMetaData, columns: Sequence[str]) -> int:
     """What is stored of values of any length, unpacked."""
-    chunks = [group.column(number) for number in range(group.num_columns)]
     return sum(
         chunk.total_uncompressed_size
-        for chunk in chunks
+        for chunk in chunks(group)
         if chunk.physical_type in _OF_ANY_LENGTH
         and any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
     )
+
+
+def chunks(group: pa_parquet.RowGroupMetaData) -> list[pa_parquet.ColumnChunkMetaData]:
+    """Of each column, or part of one, in a group of rows."""
+    return [group.column(number) for number in range(group.num_columns)]
 
 
 def image_column(files: Sequence[Path]) -> str | None:
@@ -115,14 +121,14 @@ def has_images(file: Path) -> bool:
 
 
 @contextmanager
-def opened(file: Path) -> Generator[pa_parquet.ParquetFile]:
-    """The file, to be read in the ``with`` block.
+def opened(file: Path, *, encoded: Sequence[str] = ()) -> Generator[pa_parquet.ParquetFile]:
+    """The file, to be read in the ``with`` block; some columns of text or bytes as their distinct values, and which each row has.
 
     Raises:
         DatasetError: it cannot be read, as a whole or in the block.
     """
     try:
-        with pa_parquet.ParquetFile(file) as stored:
+        with pa_parquet.ParquetFile(file, read_dictionary=list(encoded)) as stored:
             stored.schema_arrow.names  # noqa: B018  # decoded when they are asked for
             yield stored
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

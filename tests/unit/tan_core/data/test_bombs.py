@@ -104,13 +104,16 @@ class TestParquet:
 
     @pytest.mark.parametrize("kind", [pa.binary(), pa.string()], ids=str)
     def test_nor_is_a_large_one_before_it_is_counted(self, tmp_path, watched, kind) -> None:
-        rows, value = 1000, b"\x89PNG" if kind == pa.binary() else b"text"
+        rows, value, image = 1000, b"text", io.BytesIO()
+        if kind == pa.binary():
+            Image.new("L", (8, 8)).save(image, "png")
+            value = image.getvalue()
         column = pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(rows, dtype=np.int32)), pa.array([value.ljust(2**24)], kind)
         )
         path = tmp_path / "train.parquet"
         pa_parquet.write_table(
-            pa.table({"image": column, "a": np.zeros(rows), "label": [0] * rows}),
+            pa.table({"image": column, "a": np.zeros(rows), "label": np.arange(rows) % 2}),
             path,
             store_schema=False,
             compression="zstd",
@@ -121,6 +124,56 @@ class TestParquet:
         with pytest.raises(DatasetError, match="times its size"):
             inspect(str(path))
         assert unpacked() < 2**26
+
+    def test_nor_is_text_that_shares_its_beginnings(self, tmp_path, watched) -> None:
+        rows = 1000
+        texts = pa.array([f"{'text'.ljust(2**16)}{row}" for row in range(rows)])
+        path = tmp_path / "train.parquet"
+        pa_parquet.write_table(
+            pa.table({"text": texts, "a": np.zeros(rows), "label": [0] * rows}),
+            path,
+            compression="zstd",
+            use_dictionary=False,
+            column_encoding={"text": "DELTA_BYTE_ARRAY"},
+        )
+        assert path.stat().st_size < 100_000
+        unpacked = watched()
+        with pytest.raises(DatasetError, match="times its size"):
+            inspect(str(path))
+        assert unpacked() < 2**26
+
+    def test_text_that_is_stored_once_is_counted_in_each_row(
+        self, tmp_path, small, watched
+    ) -> None:
+        """Also where it stays stored once."""
+        rows = 1000
+        column = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(rows, dtype=np.int32)), pa.array(["text".ljust(2**20)])
+        )
+        path = tmp_path / "train.parquet"
+        pa_parquet.write_table(
+            pa.table({"text": column, "a": np.zeros(rows), "label": [0] * rows}),
+            path,
+            compression="zstd",
+            dictionary_pagesize_limit=2**25,
+        )
+        unpacked = watched()
+        with pytest.raises(DatasetError, match="times its size"):
+            inspect(str(path))
+        assert unpacked() < 2**24
+
+    def test_bytes_are_left_out(self, tmp_path, watched) -> None:
+        rows = 60
+        column = pa.DictionaryArray.from_arrays(
+            pa.array(np.zeros(rows, dtype=np.int32)), pa.array([bytes(2**20)])
+        )
+        path = tmp_path / "train.parquet"
+        columns = {"a": np.zeros(rows), "more": column, "label": np.arange(rows) % 2}
+        pa_parquet.write_table(pa.table(columns), path)
+        unpacked = watched()
+        facts = inspect(str(path))
+        assert (facts.shape, facts.unread_columns) == ((1,), ("more",))
+        assert unpacked() < 2**20
 
     def test_lists_are_left_out(self, tmp_path, watched) -> None:
         rows, length = 60, 2**20
