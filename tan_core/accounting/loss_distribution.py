@@ -82,7 +82,7 @@ def loss_profile(
                 f"got {event.noise_multiplier:g}"
             )
     check_effort("the loss distribution")
-    steps = [_as_one_step(event) for event in _merged(events)]
+    steps = _merged(events)
     if all(step.sampling_rate == 1 for step in steps):
         return GaussianProfile(mu=math.hypot(*(1 / step.noise_multiplier for step in steps)))
     cell = _cell(steps, fraction)
@@ -147,25 +147,22 @@ class _Composed:
 
 
 def _merged(events: Sequence[SampledGaussian]) -> list[SampledGaussian]:
-    """Equal steps of several runs as one run of them."""
-    counts = Counter[tuple[float, float]]()
+    """Unlike steps. Equal ones of several runs are one run of them, and all without sampling one step with less noise: exact."""
+    counts, shifts = Counter[tuple[float, float]](), list[float]()
     for event in events:
-        counts[event.sampling_rate, event.noise_multiplier] += event.steps
-    return [
+        if event.sampling_rate == 1:
+            shifts.append(math.sqrt(event.steps) / event.noise_multiplier)
+        else:
+            counts[event.sampling_rate, event.noise_multiplier] += event.steps
+    merged = [
         SampledGaussian(sampling_rate=q, noise_multiplier=sigma, steps=steps)
         for (q, sigma), steps in counts.items()
     ]
-
-
-def _as_one_step(event: SampledGaussian) -> SampledGaussian:
-    """Without sampling, all steps are one Gaussian step with less noise: exact, and one cell fewer."""
-    if event.sampling_rate < 1:
-        return event
-    return SampledGaussian(
-        sampling_rate=1.0,
-        noise_multiplier=event.noise_multiplier / math.sqrt(event.steps),
-        steps=1,
-    )
+    if shifts:
+        # The same to the last bit in whatever order they come.
+        sigma = 1 / math.hypot(*sorted(shifts))
+        merged.append(SampledGaussian(sampling_rate=1.0, noise_multiplier=sigma, steps=1))
+    return merged
 
 
 def _cell(steps: Sequence[SampledGaussian], fraction: float) -> float:

@@ -69,6 +69,17 @@ class TestPrice:
         price(runs[:10], delta=1e-5)
         assert price(runs[::-1], delta=1e-5).epsilon == found
 
+    def test_releases_of_one_total_noise_are_priced(self) -> None:
+        """Four of noise 40 are one of noise 20: two equal parts had no place apart, and the price ended in an error."""
+        sampled = [run for run in unlike(40) if run.sampling_rate < 1][: FEW + 1]
+        release = replace(sampled[0], sampling_rate=1.0, noise_multiplier=40.0, steps=4)
+        alike = replace(release, noise_multiplier=20.0, steps=1)
+
+        found = price([*sampled, release, alike], delta=1e-5).epsilon
+
+        of_both = replace(release, noise_multiplier=40.0, steps=8)
+        assert found == pytest.approx(price([*sampled, of_both], delta=1e-5).epsilon, rel=3e-4)
+
     def test_one_more_study_is_composed_with_what_is_known(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -96,7 +107,7 @@ class TestPrice:
 
         monkeypatch.setattr(loss_distribution, "_added", moved)
         with pytest.raises(AccountantError, match="two accountants differ"):
-            price(unlike(FEW + 1), delta=1e-5)
+            price(unlike(3 * FEW), delta=1e-5)
 
 
 class TestSums:
