@@ -31,7 +31,7 @@ from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import Metric, SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 16
+WIRE_VERSION = 17
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -46,6 +46,7 @@ Index = Annotated[int, Field(ge=0, lt=2**31)]
 """Of a trial, a rung or a step: queries read these as PostgreSQL's integers."""
 Amount = Annotated[float, Field(ge=0, le=1e15)]
 Fence = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+NumRanks = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 
 
 def clean_reason(text: str) -> str:
@@ -395,9 +396,13 @@ class FeaturesMade(Frozen):
 
 
 class Heartbeat(Frozen):
-    """Sent every few seconds; ``step`` is the progress of a private run, ``features`` what comes before it or before trials."""
+    """Sent every few seconds; ``step`` is the progress of a private run, ``features`` what comes before it or before trials.
+
+    ``ranks``: how many the cluster has room for, of a private run that may have asked for more.
+    """
 
     fence: Fence
+    ranks: NumRanks | None = None
     step: Count | None = None
     steps_per_second: Amount | None = None
     features: FeaturesMade | None = None

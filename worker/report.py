@@ -154,10 +154,15 @@ class ControlPlane:
         step: int | None = None,
         steps_per_second: float | None = None,
         features: FeaturesMade | None = None,
+        ranks: int | None = None,
     ) -> HeartbeatReply:
         """Keep the lease alive. Tried once: the next heartbeat is the repetition."""
         body = Heartbeat(
-            fence=self._fence, step=step, steps_per_second=steps_per_second, features=features
+            fence=self._fence,
+            ranks=ranks,
+            step=step,
+            steps_per_second=steps_per_second,
+            features=features,
         )
         reply, pause = self._request("POST", "/heartbeat", body, read=_reply, patience=ONE_TRY)
         self.heartbeat_pause = pause
@@ -333,6 +338,7 @@ class Heartbeats:
         self._ending = False
         self._progress: tuple[int | None, float | None, float] = (None, None, 0.0)
         self._features: FeaturesMade | None = None
+        self._ranks: int | None = None
         self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
 
     def is_to_stop(self) -> bool:
@@ -346,6 +352,10 @@ class Heartbeats:
     def note_features(self, made: FeaturesMade) -> None:
         """What the next heartbeat says, and those after it until it is heard that all are made."""
         self._features = made
+
+    def note_ranks(self, number: int) -> None:
+        """What heartbeats say from now on: that a private run has as many."""
+        self._ranks = number
 
     def cancel(self) -> None:
         """As if the control plane had asked for it."""
@@ -375,7 +385,9 @@ class Heartbeats:
                 rate = min(rate, UNEVEN / max(time.monotonic() - since, 1e-3))
             features = self._features
             try:
-                reply = self._control.heartbeat(step=step, steps_per_second=rate, features=features)
+                reply = self._control.heartbeat(
+                    step=step, steps_per_second=rate, features=features, ranks=self._ranks
+                )
             except UnreachableError:
                 pass  # The next heartbeat is the repetition.
             except (FencedError, RefusedError) as error:

@@ -50,7 +50,9 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
     heartbeats = driver.heartbeats
 
     def ranks_now() -> Ranks:
-        return of_ranks(ray.cluster_resources(), assignment.workers, driver.settings)
+        ranks = of_ranks(ray.cluster_resources(), assignment.workers, driver.settings)
+        heartbeats.note_ranks(ranks.number)
+        return ranks
 
     try:
         keep_features(

@@ -281,6 +281,8 @@ class Attempt(Base):
     stop_requested_at: Mapped[datetime | None]
     pause_requested_at: Mapped[datetime | None]
     """Told to end at its next checkpoint: its end is no failure."""
+    ranks: Mapped[int | None]
+    """Of a private run, as the driver counted them; None: it did not say."""
     exit_code: Mapped[int | None]
     """Of the driver, as the cluster saw it end."""
     last_lines: Mapped[str | None]

@@ -6,14 +6,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.db.tables import Study
 
 # Hours of one device: a GPU where the cluster has them, else a core. One device per simulation, those of the finals
-# too; every rank of a private run, for as long as its attempts.
+# too; every rank of a private run, for as long as its attempts, as many as each had. One that has not said so yet counts
+# as all that the study asks for.
 _DEVICE_HOURS = """
 ((SELECT coalesce(sum((score ->> 'seconds')::float8), 0)
   FROM trial, jsonb_array_elements(trial.scores || trial.repeats) AS score
   WHERE trial.study_id = study.id)
- + (study.spec -> 'train' -> 'workers')::float8 *
- (SELECT coalesce(sum(greatest(0, extract(epoch FROM
-      coalesce(attempt.finished_at, now()) - attempt.submitted_at)::float8)), 0)
+ + (SELECT coalesce(sum(coalesce(attempt.ranks, (study.spec -> 'train' -> 'workers')::bigint) * greatest(0,
+      extract(epoch FROM coalesce(attempt.finished_at, now()) - attempt.submitted_at)::float8)), 0)
   FROM attempt JOIN run ON run.id = attempt.run_id
   WHERE run.study_id = study.id AND run.kind = 'private')
 ) / 3600

@@ -39,13 +39,17 @@ async def measured(
 
 
 def rate_of(work: Sequence[Work], what: str) -> MeasuredRate | None:
-    """The median rate of a device; None without anything measured.
+    """The median rate of a device, and how many the newest had where it asked for more; None without anything measured.
 
     Example:
         >>> rate_of([Work(100.0, 2.0), Work(90.0, 1.0)], "private runs of mlp on digits")
-        MeasuredRate(examples_per_second=70.0, source='private runs of mlp on digits: median of 2')
+        MeasuredRate(examples_per_second=70.0, source='private runs of mlp on digits: median of 2', most_devices=None)
     """
     rates = [one.examples / one.device_seconds for one in work if one.device_seconds > 0]
     if not rates:
         return None
-    return MeasuredRate(examples_per_second=median(rates), source=f"{what}: median of {len(rates)}")
+    return MeasuredRate(
+        examples_per_second=median(rates),
+        source=f"{what}: median of {len(rates)}",
+        most_devices=work[0].devices,
+    )

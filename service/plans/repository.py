@@ -24,6 +24,8 @@ class Work:
     examples: float
     """Seen forward and backward, every view counted."""
     device_seconds: float
+    devices: int | None = None
+    """That a private run had, where it asked for more; None: as many as it asked for."""
 
 
 async def simulated(
@@ -64,7 +66,14 @@ async def trained(
     result: ColumnElement[Any] = Run.__table__.c.result
     batch = Study.plan["reference"]["expected_batch_size"]
     rows = await session.execute(
-        select(batch, result["steps"], result["train_seconds"], Trial.params, Study.spec["train"])
+        select(
+            batch,
+            result["steps"],
+            result["train_seconds"],
+            Trial.params,
+            Study.spec["train"],
+            Attempt.ranks,
+        )
         .join_from(Run, Study, Study.id == Run.study_id)
         .join(Attempt, Attempt.run_id == Run.id)
         .outerjoin(Trial, (Trial.study_id == Study.id) & (Trial.number == Study.promoted_trial))
@@ -84,9 +93,10 @@ async def trained(
     return [
         Work(
             examples=batch * steps * _views(params or {}, train),
-            device_seconds=seconds * train["workers"],
+            device_seconds=seconds * (ranks or train["workers"]),
+            devices=ranks if ranks and ranks < train["workers"] else None,
         )
-        for batch, steps, seconds, params, train in rows
+        for batch, steps, seconds, params, train, ranks in rows
     ]
 
 

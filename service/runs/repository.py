@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import bindparam, func, or_, select, update
+from sqlalchemy import BigInteger, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Attempt, Run, Study
@@ -59,17 +59,24 @@ _BEAT = (
 )
 
 
-async def heard(session: AsyncSession, run_id: str, number: int) -> Wanted | None:
-    """Note that the driver lives, and read what is wanted of it; None: its attempt is not the live one.
+async def heard(
+    session: AsyncSession, run_id: str, number: int, *, ranks: int | None
+) -> Wanted | None:
+    """Note that the driver lives, and with how many ranks, and read what is wanted of it; None: its attempt is not the live one.
 
     In one statement and without the study's lock: of all that drivers say this is said most.
     """
-    row = (await session.execute(_HEARD, {"of_run": run_id, "of_number": number})).one_or_none()
+    said = {"of_run": run_id, "of_number": number, "of_ranks": ranks}
+    row = (await session.execute(_HEARD, said)).one_or_none()
     return None if row is None else Wanted(*row)
 
 
-_HEARD = _BEAT.where(Run.id == Attempt.run_id, Study.id == Run.study_id).returning(
-    Run.kind,
-    or_(Study.cancel_requested, Attempt.stop_requested_at.is_not(None)),
-    Attempt.pause_requested_at.is_not(None),
+_HEARD = (
+    _BEAT.values(ranks=func.coalesce(bindparam("of_ranks", type_=BigInteger), Attempt.ranks))
+    .where(Run.id == Attempt.run_id, Study.id == Run.study_id)
+    .returning(
+        Run.kind,
+        or_(Study.cancel_requested, Attempt.stop_requested_at.is_not(None)),
+        Attempt.pause_requested_at.is_not(None),
+    )
 )

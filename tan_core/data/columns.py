@@ -344,8 +344,9 @@ def _unpacked_bytes(column: pa.Array) -> int:
     """Of what stands in each row, though it be stored once."""
     if not (pa.types.is_dictionary(column.type) and _is_text(column.type.value_type)):
         return column.nbytes
-    lengths = pa_compute.binary_length(column.dictionary).cast(pa.int64())
-    return pa_compute.sum(lengths.take(column.indices)).as_py() or 0
+    lengths = pa_compute.call_function("binary_length", [column.dictionary]).cast(pa.int64())
+    of_rows = lengths.take(column.indices)
+    return pa_compute.call_function("sum", [of_rows]).as_py() or 0  # None of no rows
 
 
 def _as_stored(column: pa.Array, kind: pa.DataType) -> pa.Array:

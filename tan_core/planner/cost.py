@@ -21,13 +21,17 @@ class MeasuredRate:
     Args:
         examples_per_second: > 0, forward and backward, each of the K views counted.
         source: where this was measured, in words.
+        most_devices: that there were for one run, which asked for more; None: as many as it asked for.
     """
 
     examples_per_second: float
     source: str
+    most_devices: int | None = None
 
     def __post_init__(self) -> None:
         _validate.positive(examples_per_second=self.examples_per_second)
+        if self.most_devices is not None:
+            _validate.positive_integer(most_devices=self.most_devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,12 +215,13 @@ def planned_cost(
     if rates is None:
         return cost
     one, other = rates.private_run.examples_per_second, rates.search.examples_per_second
+    devices = min(workload.workers, rates.private_run.most_devices or workload.workers)
     return cost.model_copy(
         update={
             "examples_per_second": one,
             "search_examples_per_second": other,
             "rate_source": rates.source,
-            "private_run_seconds": _tidy(private_run / (one * workload.workers)),
+            "private_run_seconds": _tidy(private_run / (one * devices)),
             "search_seconds": _tidy((search + finals) / other),
         }
     )

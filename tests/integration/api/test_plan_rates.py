@@ -27,6 +27,7 @@ async def finished(
     seconds: tuple[float, ...] = (),
     attempts: int = 1,
     params: dict[str, Any] | None = None,
+    ranks: int | None = None,
     **changes: Any,
 ) -> str:
     """A study that has simulated for so many seconds per trial, and has been trained."""
@@ -73,7 +74,11 @@ async def finished(
             state = "succeeded" if number == attempts else "lost"
             session.add(
                 Attempt(
-                    run_id=run.id, number=number, state=state, submission_id=f"{run.id}-a{number}"
+                    run_id=run.id,
+                    number=number,
+                    state=state,
+                    submission_id=f"{run.id}-a{number}",
+                    ranks=ranks,
                 )
             )
     return study_id
@@ -103,6 +108,17 @@ async def test_each_part_is_timed_by_the_median_of_its_own_kind(client, database
         "private runs of linear on digits: median of 1; "
         "simulations of linear on digits: median of 3"
     )
+
+
+async def test_a_run_of_fewer_ranks_than_it_asked_for_tells_how_many_there_are(
+    client, database
+) -> None:
+    await finished(client, database, ranks=1)
+
+    cost = (await plan(client))["cost"]
+
+    assert cost["examples_per_second"] == 256 * 100 / TRAIN_SECONDS
+    assert cost["private_run_seconds"] == TRAIN_SECONDS
 
 
 async def test_views_of_a_trial_are_work_as_well(client, database) -> None:

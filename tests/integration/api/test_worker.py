@@ -404,6 +404,18 @@ class TestHeartbeat:
         answer = await Driver(client, settings, search).call("POST", "/heartbeat")
         assert float(answer.headers["Heartbeat-Pause"]) == settings.heartbeat_timeout_seconds / 4
 
+    async def test_how_many_ranks_there_are_is_known_until_it_says_otherwise(
+        self, client, settings, private, database
+    ):
+        driver, known = Driver(client, settings, private), []
+        for said in ({"ranks": 2}, {}, {"ranks": 1}):
+            assert (await driver.call("POST", "/heartbeat", **said)).status_code == 200
+            async with database.session() as session:
+                known.append((await session.get_one(Attempt, (private, 1))).ranks)
+        assert known == [2, 2, 1]
+        for odd in (0, -1, 2**64, 1.5):
+            assert (await driver.call("POST", "/heartbeat", ranks=odd)).status_code == 422
+
     async def test_steps_only_rise(self, client, settings, private, study_id):
         driver = Driver(client, settings, private)
         for step in (10, 30, 20):

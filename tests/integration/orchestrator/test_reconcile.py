@@ -864,21 +864,23 @@ class TestComputeBudget:
         assert study["reason"] == "budget.gpu_hours: 1 are used up"
         assert world.launcher.stopped == [f"{study_id}-search-a1"]
 
+    @pytest.mark.parametrize(("ranks", "state"), [(None, "failed"), (4, "failed"), (1, "training")])
     async def test_ranks_of_a_private_run_count_each(
-        self, world: World, database: Database
+        self, world: World, database: Database, ranks: int | None, state: str
     ) -> None:
+        """Those that there are, where the cluster has no room for all that the study asks for."""
         study_id = await world.to_training(budget={"gpu_hours": 1.0}, train={"workers": 4})
         async with database.session() as session:
             run = await session.get_one(Run, f"{study_id}-private")
             await session.execute(
                 update(Attempt)
                 .where(Attempt.run_id == run.id)
-                .values(submitted_at=Attempt.submitted_at - timedelta(minutes=16))
+                .values(submitted_at=Attempt.submitted_at - timedelta(minutes=16), ranks=ranks)
             )
 
         await world.tick(4)
 
-        assert (await world.study(study_id))["state"] == "failed"
+        assert (await world.study(study_id))["state"] == state
 
 
 class TestTwoOrchestrators:

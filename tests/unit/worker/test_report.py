@@ -396,6 +396,18 @@ def test_heartbeats_carry_the_newest_step_and_learn_of_a_cancel(
     assert (last["step"], last["steps_per_second"]) == (12, 0.25)
 
 
+def test_heartbeats_say_how_many_ranks_there_are(plane: Plane, control: ControlPlane) -> None:
+    plane.reply = {"desired": "run"}
+
+    def told() -> list[object]:
+        return [body["ranks"] for _, _, body in plane.seen if body is not None]
+
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        assert soon(lambda: None in told())
+        heartbeats.note_ranks(3)
+        assert soon(lambda: told()[-2:] == [3, 3])
+
+
 def test_heartbeats_say_how_far_features_are_until_it_is_heard_that_all_are_there(
     plane: Plane, control: ControlPlane
 ) -> None:

@@ -131,12 +131,14 @@ class TestRanks:
             run_token=SecretStr("secret"),
             progress_timeout_seconds=0,
         )
-        heartbeats = Heartbeats(ControlPlane(settings))
+        heartbeats, told = Heartbeats(ControlPlane(settings)), list[int]()
+        monkeypatch.setattr(heartbeats, "note_ranks", told.append)
         driver: Any = SimpleNamespace(settings=settings, heartbeats=heartbeats)
 
-        train.train(private_assignment(DIGITS, workers=4), driver)
+        train.train(private_assignment(DIGITS, workers=5), driver)
 
         assert [each.num_workers for each in given] == [3]
+        assert told == [4, 3]
 
 
 class Looks:

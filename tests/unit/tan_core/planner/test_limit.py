@@ -91,6 +91,19 @@ class TestSeconds:
         assert one.private_run_seconds is not None
         assert four.private_run_seconds == pytest.approx(2 * one.private_run_seconds, abs=0.2)
 
+    @pytest.mark.parametrize(("most", "times"), [(None, 1), (8, 1), (4, 1), (3, 4 / 3), (1, 4)])
+    def test_no_more_share_it_than_there_are(self, most: int | None, times: float) -> None:
+        few = MeasuredRate(examples_per_second=100.0, source="here", most_devices=most)
+        spec = study(batch_size=4096, steps=300, workers=4)
+
+        seconds = planned(spec, few).cost.private_run_seconds
+
+        assert seconds == pytest.approx(times * 4096 * 300 / 400, abs=0.1)
+
+    def test_no_devices_at_all_are_refused(self) -> None:
+        with pytest.raises(ParameterError, match="most_devices"):
+            MeasuredRate(examples_per_second=1.0, source="nowhere", most_devices=0)
+
     def test_a_mechanism_is_timed_at_the_rate_that_is_given(self) -> None:
         cost = plan_mechanism(
             num_examples=N,
