@@ -236,16 +236,26 @@ def _view(dataset: Dataset, protected: Protection | None) -> DatasetView:
             "admission": protected.admission if protected else None,
             "warnings": [
                 *(delta_caution(protected.budget.delta, dataset.num_train) if protected else []),
-                *_unread_caution(dataset.unread_columns),
+                *_unread_caution(dataset.source, dataset.unread_columns),
             ],
         }
     )
 
 
-def _unread_caution(names: Sequence[str]) -> list[str]:
-    """That a model sees less than the table holds, where nobody asked for it."""
+def _unread_caution(source: str, names: Sequence[str]) -> list[str]:
+    """That a model sees less than is stored, where nobody asked for it."""
     if not names:
         return []
+    if source == "npz":
+        return [
+            f"nothing reads {counted(len(names), 'array')} ({_first(names)}): records are in x and y, or in x_train, y_train, "
+            "x_val, y_val, x_test and y_test. Rename what is one of these, and register that"
+        ]
+    if source == "image_folder":
+        return [
+            f"nothing reads the images of {counted(len(names), 'folder')} within class folders ({_first(names)}): move them into the "
+            "folder of their class, and register that"
+        ]
     return [
         f"no model reads {counted(len(names), 'column')} ({_first(names)}): what holds no numbers is no feature. To learn "
         "from it, say which choices it has (--features) and register that"

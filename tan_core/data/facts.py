@@ -53,7 +53,8 @@ class DatasetFacts:
     num_validation_users: int | None = None
     """Where the unit is a user: whose records those of the validation split are."""
     unread_columns: tuple[str, ...] = ()
-    """Of a table whose features were not named: beside label, unit and group, those that hold no numbers."""
+    """What is stored and no record reads. Of a table whose features were not named: beside label, unit and group, columns that
+    hold no numbers. Of .npz: arrays of other names. Of class folders: folders with images in them."""
     unseen_choices: tuple[str, ...] = ()
     """``column=choice``, for each choice of a column that no training record has."""
     far_features: tuple[str, ...] = ()

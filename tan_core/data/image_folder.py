@@ -33,6 +33,18 @@ def files_by_class(path: Path) -> dict[Role, dict[str, list[Path]]]:
     return found
 
 
+def folders_within(path: Path) -> tuple[str, ...]:
+    """Those with images in the class folders of every part, by their ways from ``path``: no class says that these are its own."""
+    within = [
+        folder
+        for root in _roots(path).values()
+        for of_class in _folders(root)
+        for folder in _folders(of_class)
+        if _images(folder)
+    ]
+    return tuple(str(folder.relative_to(path)) for folder in within)
+
+
 def class_names(path: Path) -> list[str]:
     """Names of the class folders of train, by their label."""
     folders = _folders(_roots(path)["train"])
@@ -61,6 +73,7 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
         parts[role] = Part(
             ImageInputs(ImageFiles([file for file, _ in pairs]), f"{path} ({role})"),
             np.array([label for _, label in pairs], dtype=np.int64),
+            unread=folders_within(path) if role == "train" else (),
         )
     return parts
 

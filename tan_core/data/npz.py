@@ -4,6 +4,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
             "with x_test and y_test",
             field="path",
         )
+    read_names = {axis + suffix for suffix in _SUFFIXES for axis in "xy"}
+    unread = tuple(name for name in arrays if name not in read_names)
+    parts["train"] = replace(parts["train"], unread=unread)
     return parts
 
 

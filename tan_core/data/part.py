@@ -74,7 +74,8 @@ class Part:
     """Whose each record is; None: every record is a unit of its own."""
     groups: Members | None = None
     unread: tuple[str, ...] = ()
-    """Columns of a table that nothing reads, as no number is in them and nobody asked for them."""
+    """What is stored beside the records and nothing reads: columns of a table, where no number is in them and nobody asked for
+    them; arrays of other names; folders with images within a class folder."""
     features: tuple[str, ...] = ()
     """Names of a table's features, in their order, where they have any."""
 

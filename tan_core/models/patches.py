@@ -71,7 +71,7 @@ class PatchResponses(Extractor):
         return "patches-1"
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] in [0, 1] -> [N, 2K, H // 4, W // 4], first what is like a patch, then what is its negative.
+        """[N, C, H, W] in [-1, 1] -> [N, 2K, H // 4, W // 4], first what is like a patch, then what is its negative.
 
         The sides are at least 8.
         """

@@ -68,7 +68,7 @@ class Whitened(Extractor):
         return f"{self._extractor.fingerprint} whitened-1"
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, C, H, W] in [0, 1] -> as the extractor has it, [N, C', h, w]."""
+        """[N, C, H, W] in [-1, 1] -> as the extractor has it, [N, C', h, w]."""
         source = _Source(self._extractor.fingerprint, self._extractor)
         moments = _moments(source, tuple(images.shape[1:]), images.device, images.dtype)
         chunks = images.split(self._extractor.records_at_once)

@@ -1,8 +1,10 @@
 import asyncio
 
+import numpy as np
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from psycopg.types.json import Jsonb
 from pyarrow import csv
 from sqlalchemy import text
@@ -317,6 +319,29 @@ class TestRegister:
         assert (await client.get("/datasets/table")).json() == told
         page = (await client.get("/ui/datasets/table")).text
         assert "no model reads 7 columns (&#39;city&#39;" in page
+
+    async def test_arrays_that_nothing_reads_are_told_by_name(self, client, tmp_path):
+        x, y = np.random.default_rng(0).normal(size=(200, 3)), np.arange(200) % 2
+        np.savez(tmp_path / "a.npz", x_train=x, y_train=y, X_test=x)
+
+        told = (await client.post("/datasets", json=make_body(tmp_path / "a.npz"))).json()
+
+        [warning] = told["warnings"]
+        assert warning.startswith("nothing reads 1 array ('X_test'): records are in x and y")
+
+    async def test_folders_that_nothing_reads_are_told_by_name(self, client, tmp_path):
+        pixels = np.random.default_rng(0).integers(0, 256, (240, 8, 8), np.uint8)
+        for at, image in enumerate(pixels):
+            folder = tmp_path / "images" / ("a/indoor" if at % 6 == 5 else "ab"[at % 2])
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(image).save(folder / f"{at}.png")
+
+        told = (await client.post("/datasets", json=make_body(tmp_path / "images"))).json()
+
+        [warning] = told["warnings"]
+        assert warning.startswith(
+            "nothing reads the images of 1 folder within class folders ('a/indoor'): move them"
+        )
 
     async def test_what_records_warn_of_is_told_to_whoever_registers_them_alone(
         self, client, tmp_path

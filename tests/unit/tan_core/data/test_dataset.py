@@ -424,6 +424,15 @@ class TestImageFolder:
             for image, label in zip(train.inputs, train.labels, strict=True)
         )
 
+    def test_folders_of_images_within_a_class_are_told(self, tmp_path: Path) -> None:
+        self.make(tmp_path, ["train/a", "train/b", "train/b/more", "test/a", "test/a/2", "test/b"])
+        (tmp_path / "train/a/empty").mkdir()
+
+        facts = data.inspect(str(tmp_path))
+
+        assert sorted(facts.unread_columns) == ["test/a/2", "train/b/more"]
+        assert facts.num_train + facts.num_validation == 20
+
     def test_hidden_folders_and_other_files_are_no_classes_and_no_images(
         self, tmp_path: Path
     ) -> None:
@@ -481,6 +490,14 @@ class TestImageFolder:
 
 
 class TestNpz:
+    def test_arrays_of_other_names_are_told(self, tmp_path: Path) -> None:
+        """As `X_test`: what was meant to be tested on is not, and nobody would know."""
+        x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2
+        arrays = {"x_train": x, "y_train": y, "X_test": x, "names": y, "x_test": x, "y_test": y}
+        np.savez(tmp_path / "a.npz", **arrays)
+
+        assert data.inspect(str(tmp_path / "a.npz")).unread_columns == ("X_test", "names")
+
     @pytest.mark.parametrize(
         ("shape", "expected"),
         [
