@@ -428,7 +428,7 @@ class SegmentRequest(Frozen):
     fence: Fence
     start_step: Count
     num_steps: Annotated[int, Field(ge=1, le=MAX_COUNT)]
-    request_id: Exact
+    request_id: Annotated[Exact, Field(max_length=100)]
     """Fresh per segment, equal on a retry of the same request: the charge happens once."""
 
 

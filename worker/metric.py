@@ -43,24 +43,24 @@ def drawn_like(labels: Tensor, metric: Metric) -> float:
 
 
 def some_of(labels: Tensor, metric: Metric, *, at_most: int) -> Tensor | slice:
-    """Which records stand for a split: some drawn of all, or, where classes count alike, the first ones of each class.
+    """Which records stand for a split: some drawn of all, or, where classes count alike, of each class.
 
     The same ones at each call. The first ones of all would be of one class where records are stored by class, as those of class
     folders are, and of no rare one: a model that names no other class would be the best.
 
     Example:
         >>> some_of(torch.tensor([0, 0, 0, 0, 1, 1]), Metric.BALANCED_ACCURACY, at_most=4)
-        tensor([0, 4, 1, 5])
+        tensor([2, 3, 4, 5])
     """
     if len(labels) <= at_most:
         return slice(at_most)
+    drawn = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     if metric is Metric.ACCURACY:
-        drawn = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
         return drawn[:at_most].sort().values
-    by_class, of_each = labels.argsort(stable=True), torch.bincount(labels)
+    by_class, of_each = drawn[labels[drawn].argsort(stable=True)], torch.bincount(labels)
     ranks = torch.empty_like(by_class)
     ranks[by_class] = torch.arange(len(labels)) - (of_each.cumsum(0) - of_each)[labels[by_class]]
-    return ranks.argsort(stable=True)[:at_most]
+    return ranks.argsort(stable=True)[:at_most].sort().values
 
 
 def alike(labels: Tensor, class_shares: Sequence[float] | None, metric: Metric) -> Tensor | None:

@@ -233,7 +233,7 @@ def integer_labels(values: NDArray[Any], *, where: str) -> Labels:
             f"{where}: labels must be one integer per record, got shape {list(values.shape)}",
             field="label",
         )
-    if not np.issubdtype(flat.dtype, np.integer):
+    if flat.dtype.kind not in "iu":  # a span of time is an integer to NumPy
         raise DatasetError(
             f"{where}: labels must be integers from 0, got {flat.dtype}", field="label"
         )

@@ -16,6 +16,9 @@ Choice = Annotated[
     StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00]+$", strip_whitespace=True),
 ]
 
+_LEAST_HALF = 1e-300
+"""Of a range: numbers are divided by half of it."""
+
 
 class RangeColumn(Frozen):
     """A column of numbers between two that are publicly known, which become -1 and 1.
@@ -31,6 +34,10 @@ class RangeColumn(Frozen):
     def _low_is_below_high(self) -> Self:
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {self.low:g} and {self.high:g}")
+        if self.high / 2 - self.low / 2 < _LEAST_HALF:
+            raise ValueError(
+                f"low and high must be {2 * _LEAST_HALF:g} apart, got {self.low:g} and {self.high:g}"
+            )
         return self
 
 

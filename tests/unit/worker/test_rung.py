@@ -115,6 +115,17 @@ def test_what_stands_for_a_split_has_the_same_of_each_class() -> None:
     assert len(at.unique()) == 512
 
 
+def test_what_stands_for_a_class_is_of_all_of_it() -> None:
+    """Where records of a class lie in the order of their time, the first of them are not like the rest."""
+    labels = torch.arange(4000) // 2000
+
+    at = some_of(labels, Metric.BALANCED_ACCURACY, at_most=512)
+
+    assert torch.equal(at, at.sort().values)
+    for of_class in at.split([256, 256]):
+        assert float((of_class % 2000).double().mean()) == pytest.approx(1000, abs=150)
+
+
 def test_what_stands_for_a_split_that_is_stored_by_class_is_of_all_classes() -> None:
     labels = torch.arange(4000) // 2000
 

@@ -490,6 +490,15 @@ class TestImageFolder:
 
 
 class TestNpz:
+    @pytest.mark.parametrize("name", ["x", "y"])
+    def test_spans_of_time_are_no_numbers(self, tmp_path: Path, name: str) -> None:
+        arrays = {"x": np.zeros((20, 3)), "y": np.arange(20) % 2}
+        arrays[name] = arrays[name].astype("m8[s]")
+        np.savez(tmp_path / "a.npz", **arrays)
+
+        with pytest.raises(DatasetError, match=r"timedelta64\[s\]"):
+            data.inspect(str(tmp_path / "a.npz"))
+
     def test_arrays_of_other_names_are_told(self, tmp_path: Path) -> None:
         """As `X_test`: what was meant to be tested on is not, and nobody would know."""
         x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2

@@ -229,3 +229,9 @@ def test_a_worker_is_told_as_it_was_stated() -> None:
     field = TypeAdapter(DatasetRef.model_fields["features"].annotation)
 
     assert as_json(field.validate_python(features)) == features
+
+
+def test_a_range_is_wide_enough_to_divide_by() -> None:
+    assert RangeColumn(column="a", low=0.0, high=4e-300).high == 4e-300
+    with pytest.raises(ValidationError, match="2e-300 apart, got 0 and 4"):
+        RangeColumn(column="a", low=0.0, high=5e-324)
