@@ -161,7 +161,7 @@ class ChargedRun:
         right, num_units = units_told_right(told, self._data.validation_users, counts)
         whole = Counted.by(num_units, self._metric, self._class_shares).whole
         # A stream of its own: no step has this number.
-        draw = self._randomness.noise(self._trainer.mechanism.steps, 1, dtype=torch.float64)
+        draw = self._randomness.noise(self._trainer.mechanism.steps, 1)
         noisy = right + self._noise * float(draw[0])
         return min(max(round(noisy * _GRAINS) / (_GRAINS * whole), 0.0), 1.0)
 

@@ -41,7 +41,7 @@ ASSUMPTIONS = (
     "Gradients are scaled and summed in float32, where round-off may let one {unit} move a sum by slightly more than "
     "clip_norm: by less than a hundredth of it in sums of up to 65,536 gradients that all point one way, as measured.",
     "Noise is floating-point Gaussian; attacks on its representation are outside the accountant's model. Its tail ends "
-    "at 8.57 standard deviations, which counts at noise multipliers below about 0.4 alone.",
+    "at 8.57 standard deviations at the earliest, which counts at noise multipliers below about 0.4 alone.",
     "The number of training {unit}s N is treated as public.",
     OF_THE_SPLIT,
     "The number of steps was fixed before the run; crashes are taken not to depend on the records.",

@@ -107,7 +107,8 @@ class NoisySum:
             self._send()
         for pending in self._pending:
             pending.wait()
-        self._total_P.copy_(self._noisy_P.to(self._rounded_to))
+        whole = self._total_P.dtype == self._rounded_to
+        self._total_P.copy_(self._noisy_P if whole else self._noisy_P.to(self._rounded_to))
 
     def _send(self) -> None:
         bound = self._pieces.bounds[self._num_sent]

@@ -23,7 +23,7 @@ from tan_core.errors import ParameterError
 Purpose = Literal["mask", "cut", "noise", "augmentation"]
 
 KEY_BYTES: Final = 32
-_PAIRS_AT_ONCE: Final = 2**16
+_PAIRS_AT_ONCE: Final = 2**15
 """Of normals, whose words and logarithms are in memory: a few MB, and in a cache."""
 
 
@@ -40,7 +40,7 @@ class Randomness(Protocol):
         ...
 
     def noise(self, step: int, size: int) -> Tensor:
-        """Standard normal noise, float32 [size], on the CPU."""
+        """Standard normal noise, [size], on the CPU; in a private run float64."""
         ...
 
     def add_noise(
@@ -72,9 +72,10 @@ class PrivateRandomness:
       same noise on two gradients would reveal their difference.
     * The key shows up in no representation of the object.
 
-    NOTE: noise is a normal rounded to float64, and is added in it. To each number that a sum rounded to float32 may be,
-    some 2**29 values of it lead, from whatever sum; to one in float64 hardly more than one does, or none, and attacks on
-    such low bits (Mironov 2012) are outside this guarantee.
+    NOTE: noise is a normal rounded to float64, and is added in it. To a number that a sum rounded to float32 may be some
+    2**29 values of it lead, from whatever sum; fewer where noise all but cancels the sum, under 2**m with a chance below
+    2**(m - 30) for each number. To one in float64 hardly more than one value leads, or none: attacks on such low bits
+    (Mironov 2012) are outside this guarantee. No value is beyond sqrt(2 * 64 * log(2)) = 9.42.
 
     Args:
         key: 32 bytes from the operating system, one per run; never stored or logged.
@@ -111,10 +112,10 @@ class PrivateRandomness:
         """A uniformly random part of that size, rising; all of a draw that is not above it."""
         return _part(drawn, self._words("cut", step, len(drawn)), max_batch_size)
 
-    def noise(self, step: int, size: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Standard normal noise by Box and Muller from 53-bit uniforms; [size], float32 unless stated."""
+    def noise(self, step: int, size: int) -> Tensor:
+        """Standard normal noise by Box and Muller; float64 [size]."""
         num_pairs = (size + 1) // 2
-        return _box_muller(_signed(self._words("noise", step, 2 * num_pairs)), dtype)[:size]
+        return _box_muller(self._words("noise", step, 2 * num_pairs))[:size]
 
     def add_noise(
         self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
@@ -132,7 +133,7 @@ class PrivateRandomness:
             words = [_read(stream, start + half, stop - start) for half in (0, num_pairs)]
             # Noise of no more digits than the vector lies on a grid: less each sum that may have been, a noisy one would
             # tell by it which one was.
-            noise = _box_muller(_signed(np.concatenate(words)), torch.float64).to(total_P.device)
+            noise = _box_muller(np.concatenate(words)).to(total_P.device)
             for half, of_half in zip((0, num_pairs), noise.split(stop - start), strict=True):
                 piece = total_P[half + start : half + stop]  # an odd vector ends within a pair
                 piece.add_(of_half[: len(piece)], alpha=deviation)
@@ -281,19 +282,15 @@ def _read(stream: bytes, first: int, count: int) -> NDArray[np.uint64]:
     return words[skipped : skipped + count].astype(np.uint64, copy=False)
 
 
-def _signed(words: NDArray[np.uint64]) -> Tensor:
-    """The same bits, as torch can shift them."""
-    return torch.from_numpy(words.view(np.int64))
-
-
-def _box_muller(words: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """One standard normal per 64-bit word; the first uniform is in (0, 1]: no log(0)."""
+def _box_muller(words: NDArray[np.uint64]) -> Tensor:
+    """One standard normal per 64-bit word, float64. Of the radius all bits count: of fewer its tail would have gaps."""
     half = len(words) // 2
-    # An arithmetic shift keeps the sign; the mask leaves the upper 53 bits as a number >= 0.
-    bits = (words >> 11) & (2**53 - 1)
-    radius = bits[:half].add(1).to(torch.float64).mul_(2.0**-53).log_().mul_(-2).sqrt_()
-    angle = bits[half:].to(torch.float64).mul_(2.0**-52 * math.pi)
-    out = torch.empty(len(words), dtype=dtype)
+    out = torch.empty(len(words), dtype=torch.float64)
+    # In (0, 1]: no log(0). The sum is exact where it is small.
+    radius = torch.from_numpy(words[:half].astype(np.float64))
+    radius.add_(1).mul_(2.0**-64).log_().mul_(-2).sqrt_()
+    angle = torch.from_numpy((words[half:] >> np.uint64(11)).astype(np.float64))
+    angle.mul_(2.0**-52 * math.pi)
     torch.mul(radius, angle.cos(), out=out[:half])
     torch.mul(radius, angle.sin_(), out=out[half:])
     return out

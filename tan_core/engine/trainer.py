@@ -167,9 +167,10 @@ class Trainer:
         check_privacy(execution, self._mechanism, config, randomness)
         if world_size > 1 and all_reduce is None:
             raise ParameterError(f"all_reduce is needed for {world_size} ranks", field="all_reduce")
-        place, shape = device_of(device), records.shape[1:]
+        is_private = isinstance(execution, PrivateRun)
+        place, shape = device_of(device, torch.float64 if is_private else None), records.shape[1:]
         check_model(model)
-        if isinstance(execution, PrivateRun):
+        if is_private:
             check_independence(model, shape)
             check_coverage(model, shape, config.precision)
         else:
@@ -204,7 +205,6 @@ class Trainer:
         self._ema = self._flat.vector.clone() if config.ema_decay else None
         self._optimizer = make_optimizer(config, self._flat.vector)
         self._noise_ahead = NoiseAhead() if place.type != "cpu" else None
-        is_private = isinstance(execution, PrivateRun)
         # The last bits that a noisy sum is told in must come from the noise alone.
         self._noise_type = torch.float64 if is_private else self._flat.vector.dtype
         self._told_type = torch.float32 if is_private else self._flat.vector.dtype
@@ -481,9 +481,11 @@ class Trainer:
         if norms and is_audited:
             self._audit(torch.cat(pieces), draw, torch.cat(norms))
         total_P = self._whole(total_P)
-        noisy = noisy or self._with_noise(total_P)
-        if noisy is not None:
-            noisy.finish()
+        if self._noise_ahead is None and self._all_reduce is None:
+            self._add_own_noise(self._steps_done, total_P)
+            total_P.copy_(total_P.to(self._told_type))
+        else:
+            (noisy or self._with_noise(total_P)).finish()
         return total_P, self._stats(len(drawn), losses, norms)
 
     def _whole(self, total_P: Tensor | None) -> Tensor:
@@ -526,12 +528,8 @@ class Trainer:
             clipped_fraction=clipped_fraction,
         )
 
-    def _with_noise(self, total_P: Tensor) -> NoisySum | None:
-        """The noisy sum of all ranks, to be finished; None where it is all there at once."""
-        if self._noise_ahead is None and self._all_reduce is None:
-            self._add_own_noise(self._steps_done, total_P)
-            total_P.copy_(total_P.to(self._told_type))
-            return None
+    def _with_noise(self, total_P: Tensor) -> NoisySum:
+        """The noisy sum of all ranks, to be finished; noise is there, gradients may still be added."""
         ahead = self._noise_ahead
         noise_P = self._noise(self._steps_done) if ahead is None else ahead.take()
         return NoisySum(

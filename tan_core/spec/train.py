@@ -78,7 +78,7 @@ class Clipping(StrEnum):
 
 
 class Precision(StrEnum):
-    """Of the passes through the model. Norms, sums, noise and weights are float32 in both."""
+    """Of the passes through the model. Norms, sums and weights are float32 in both, and noise no less."""
 
     FLOAT32 = "float32"
     """All of them, there and back."""

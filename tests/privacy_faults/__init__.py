@@ -127,7 +127,7 @@ FAULTS = (
     ),
     Fault(
         "noise of as few digits as the sum", "noise.low_bits.one_rank",
-        (Edit("tan_core.engine.randomness", "PrivateRandomness.add_noise", "torch.float64", "torch.float32"),),
+        (Edit("tan_core.engine.randomness", "PrivateRandomness.add_noise", ".to(total_P.device)", ".float()"),),
         checks=("noise.low_bits",),
     ),
     Fault(
@@ -320,7 +320,7 @@ TRIAL_FAULTS = (
         "a score to its last digit", "test_the_digits_of_a_score_do_not_tell_the_count",
         (
             Edit(CHARGED, "ChargedRun._noisy_accuracy", "round(noisy * _GRAINS)", "noisy * _GRAINS"),
-            Edit(CHARGED, "ChargedRun._noisy_accuracy", "dtype=torch.float64", "dtype=torch.float32"),
+            Edit(CHARGED, "ChargedRun._noisy_accuracy", "float(draw[0])", "float(draw[0].float())"),
         ),
     ),
     Fault(

@@ -30,7 +30,7 @@ NEIGHBOURS = 4
 ENOUGH = 36
 """So many of the 40 are told rightly by chance 1e-7 times."""
 BY_CHANCE = range(7, 34)
-"""Chance tells fewer or more 2e-5 times."""
+"""Chance tells fewer or more 8e-6 times."""
 
 
 class Noiseless(PrivateRandomness):
@@ -175,9 +175,7 @@ class TestOneNoisySum:
         those = cases(PrivateRandomness, ranks=ranks, parameters=parameters)
 
         assert attacked(those, torch.float32)[0] in BY_CHANCE
-        num_right, num_impossible = attacked(those, torch.float64)
-        assert num_right in BY_CHANCE
-        assert num_impossible == 0
+        assert attacked(those, torch.float64)[1] == 0  # nothing is impossible, of either sum
 
     def test_noise_of_as_few_digits_would_show(self, ranks: int, parameters: torch.dtype) -> None:
         those = cases(ShortNoise, ranks=ranks, parameters=parameters)

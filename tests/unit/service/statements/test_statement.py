@@ -335,7 +335,7 @@ class TestBuild:
     def test_the_limits_of_floating_point_are_among_the_assumptions(self):
         said = " ".join(build(make_facts())["assumptions"])
         assert "one record move a sum by slightly more than clip_norm" in said
-        assert "tail ends at 8.57 standard deviations" in said
+        assert "tail ends at 8.57 standard deviations at the earliest" in said
 
     def test_fewer_charged_than_released_steps_are_refused(self):
         with pytest.raises(StatementError, match="99 steps were charged, 100 are in the weights"):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tan_core.engine import PrivateRandomness, SeededRandomness
+from tan_core.engine import randomness as randomness_module
 from tan_core.engine.randomness import Purpose, _below, _box_muller
 from tan_core.errors import ParameterError
 
@@ -74,8 +75,20 @@ class TestBoth:
             make().add_noise(3, parts[share], 2.5, share=share, shares=shares)
 
         assert (parts != 0).sum(0).tolist() == [1] * size
-        whole = 2.5 * make().noise(3, size).double()
-        assert torch.allclose(parts.sum(0), whole, rtol=1e-6)
+        assert torch.equal(parts.sum(0), make().noise(3, size).double() * 2.5)
+
+    @pytest.mark.parametrize("shares", [1, 3])
+    @pytest.mark.parametrize("size", [12, 13, 501])
+    def test_private_noise_is_the_same_however_many_are_made_at_once(
+        self, monkeypatch: pytest.MonkeyPatch, size: int, shares: int
+    ) -> None:
+        monkeypatch.setattr(randomness_module, "_PAIRS_AT_ONCE", 3)
+        total = torch.zeros(size, dtype=torch.float64)
+        for share in range(shares):
+            PrivateRandomness(KEY, 1).add_noise(3, total, 1.0, share=share, shares=shares)
+
+        assert torch.equal(total, PrivateRandomness(KEY, 1).noise(3, size))
+        assert len(total.unique()) == size
 
     def test_every_step_draws_afresh(self, make) -> None:
         randomness = make()
@@ -119,13 +132,12 @@ class TestBoth:
         assert len(randomness.mask(0, num_examples=50, sampling_rate=1.0)) == 50
         assert len(randomness.mask(1, num_examples=50, sampling_rate=1e-12)) == 0
 
-    def test_noise_is_float32_of_any_size(self, make) -> None:
+    def test_noise_is_of_any_size(self, make) -> None:
         randomness = make()
 
         assert [randomness.noise(step, size).shape for step, size in enumerate((0, 1, 2, 7))] == [
             (0,), (1,), (2,), (7,)
         ]  # fmt: skip
-        assert randomness.noise(9, 3).dtype == torch.float32
 
     @pytest.mark.parametrize(("count", "rate"), [(0, 0.5), (10, 1.5), (10, float("nan"))])
     def test_a_draw_outside_its_domain_is_refused(self, make, count: int, rate: float) -> None:
@@ -156,7 +168,7 @@ class TestPrivateRandomness:
 
         PrivateRandomness(KEY, 1).add_noise(0, total, 1.0)
 
-        assert torch.equal(total, PrivateRandomness(KEY, 1).noise(0, 501, dtype=torch.float64))
+        assert torch.equal(total, PrivateRandomness(KEY, 1).noise(0, 501))
         assert float((total == total.float()).double().mean()) < 0.01
 
     def test_the_mask_tells_nothing_about_the_noise(self) -> None:
@@ -231,9 +243,21 @@ class TestThreshold:
 
 class TestBoxMuller:
     def test_the_extreme_words_give_finite_noise(self) -> None:
-        words = np.array([0, 2**64 - 1, 0, 2**64 - 1], dtype=np.uint64).view(np.int64)
+        words = np.array([0, 2**64 - 1, 0, 2**64 - 1], dtype=np.uint64)
 
-        noise = _box_muller(torch.from_numpy(words))
+        noise = _box_muller(words)
 
         assert noise.isfinite().all()
-        assert float(noise.abs().max()) == pytest.approx((106 * np.log(2)) ** 0.5, rel=1e-6)
+        assert float(noise.abs().max()) == pytest.approx((128 * np.log(2)) ** 0.5, rel=1e-12)
+
+    def test_each_of_the_lowest_words_has_a_radius_of_its_own(self) -> None:
+        """Of less than all 64 bits the tail would have gaps, by which a pair told would tell its sum."""
+        lowest = np.arange(2**12, dtype=np.uint64)
+        words = np.concatenate([lowest, np.zeros_like(lowest)])  # an angle of 0
+
+        radius = _box_muller(words)[: len(lowest)].numpy()
+
+        assert radius == pytest.approx(
+            np.sqrt(-2 * np.log((np.arange(2**12) + 1) * 2.0**-64)), rel=1e-14
+        )
+        assert len(np.unique(radius)) == len(lowest)
