@@ -106,6 +106,7 @@ class TestFloatingPoint:
 
     def test_no_noise_is_beyond_the_deviations_named(self) -> None:
         assert f"{self.TAIL:.2f}" == "9.42"
+        assert f"{sqrt(2 * 53 * log(2)):.2f}" == "8.57"  # of uniforms of 53 bits, as they were
 
     @pytest.mark.parametrize(("sigma", "named"), [(2 / 5, 2.5e-12), (3 / 10, 6e-10), (1 / 5, 5e-6)])
     def test_its_end_counts_where_noise_is_small(self, sigma: float, named: float) -> None:

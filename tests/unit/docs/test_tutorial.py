@@ -17,7 +17,8 @@ BLOCK = re.compile(
 )
 HELD_ELSEWHERE = {
     "1.02",  # the least Rényi order: test_notation.py
-    "9.42",  # where the noise's tail ends: test_sharp_edges.py
+    "8.57",  # where the noise's tail ended: test_sharp_edges.py
+    "9.42",  # and where it ends
 }
 
 
