@@ -142,6 +142,7 @@ async def register(
             *_far_caution(facts),
             *_choices_caution(facts),
             *_unseen_caution(facts),
+            *_folders_caution(facts),
             *_seen_caution(facts),
             *([] if registration.public else _repeated_caution(facts)),
         ]
@@ -242,6 +243,16 @@ def _view(dataset: Dataset, protected: Protection | None) -> DatasetView:
     )
 
 
+def _folders_caution(facts: DatasetFacts) -> list[str]:
+    """That images which somebody has sorted further are in no class. What the folders are called is theirs to know."""
+    if not facts.num_unread_folders:
+        return []
+    return [
+        f"nothing reads the images of {counted(facts.num_unread_folders, 'folder')} within class folders: move them into the folder of "
+        "their class, and register that"
+    ]
+
+
 def _unread_caution(source: str, names: Sequence[str]) -> list[str]:
     """That a model sees less than is stored, where nobody asked for it."""
     if not names:
@@ -250,11 +261,6 @@ def _unread_caution(source: str, names: Sequence[str]) -> list[str]:
         return [
             f"nothing reads {counted(len(names), 'array')} ({_first(names)}): records are in x and y, or in x_train, y_train, "
             "x_val, y_val, x_test and y_test. Rename what is one of these, and register that"
-        ]
-    if source == "image_folder":
-        return [
-            f"nothing reads the images of {counted(len(names), 'folder')} within class folders ({_first(names)}): move them into the "
-            "folder of their class, and register that"
         ]
     return [
         f"no model reads {counted(len(names), 'column')} ({_first(names)}): what holds no numbers is no feature. To learn "

@@ -19,14 +19,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pa_compute
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from tan_core.data import parquet_images
-from tan_core.data.growth import check_growth
+from tan_core.data import parquet, parquet_images
 from tan_core.data.images import ImageInputs
+from tan_core.data.parquet import is_number, is_text, value_kind
 from tan_core.data.parquet_images import ParquetImages
 from tan_core.data.part import (
     AS_NUMBERS,
@@ -48,9 +47,6 @@ from tan_core.spec.columns import ChoiceColumn, Feature, RangeColumn, column_of,
 
 ColumnKind = Literal["number", "bounded", "text", "other"]
 """Of a column: numbers; numbers or truth values whose type says between what they lie; text; what no feature can be."""
-_FEWEST_ROWS_AT_ONCE, _MOST_ROWS_AT_ONCE, _CELLS_AT_ONCE = 2**10, 2**16, 2**22
-_NOT_UNPACKED = frozenset(["PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"])
-"""Encodings of which Arrow can read distinct values, and which each row has."""
 _WHOLE = re.compile(r"\s*[+-]?[0-9]{1,1000}\s*", re.ASCII)
 _MISSING = frozenset(pa_csv.ConvertOptions().null_values)
 """How CSV writes that a number is not there."""
@@ -62,8 +58,9 @@ _FULL = {
 
 def has_images(path: Path) -> bool:
     """Whether the Parquet files hold an image column."""
-    files = next(iter(files_by_role(path, suffix=".parquet").values()), [])
-    return bool(files) and parquet_images.has_images(files[0])
+    by_role = files_by_role(path, suffix=".parquet")
+    files = by_role.get("train") or next(iter(by_role.values()), [])
+    return bool(files) and parquet_images.has_images(files)
 
 
 def class_names(path: Path, label: str, *, is_table: bool) -> list[str] | None:
@@ -71,7 +68,7 @@ def class_names(path: Path, label: str, *, is_table: bool) -> list[str] | None:
     if is_table and _table_suffix(path) != ".parquet":
         return None
     files = files_by_role(path, suffix=".parquet").get("train", [])
-    about = (_schema(files[0]).metadata if files else None) or {}
+    about = (parquet.schema_of(files[0]).metadata if files else None) or {}
     try:
         names = json.loads(about.get(b"huggingface", b""))["info"]["features"][label]["names"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -88,7 +85,7 @@ def read_images(path: Path, columns: Columns) -> Parts:
     def inputs(files: Sequence[Path], _: pa.Table, __: Columns, where: str) -> Inputs:
         return ImageInputs(ParquetImages(tuple(files), where, images or ""), where)
 
-    read = partial(_read_beside_images, images=images)
+    read = partial(_read_beside_images, columns=columns, images=images)
     return _read(path, suffix=".parquet", read=read, columns=columns, inputs=inputs)
 
 
@@ -109,13 +106,16 @@ def read_table(path: Path, columns: Columns) -> Parts:
             table = _with(table, name, made)
         return table
 
+    def read_parquet(file: Path) -> pa.Table:
+        return parquet.read_table(file, lambda field: _is_wanted(field, columns))
+
     def inputs(_: Sequence[Path], table: pa.Table, columns: Columns, where: str) -> Inputs:
         return ArrayInputs(_features(table, columns, where=where))
 
     return _read(
         path,
         suffix=suffix,
-        read=read_csv if suffix == ".csv" else _read_parquet,
+        read=read_csv if suffix == ".csv" else read_parquet,
         columns=columns,
         inputs=inputs,
         unread=_unread,
@@ -144,9 +144,12 @@ def read_features(path: str | Path, features: Sequence[Any]) -> NDArray[np.float
                [ 0.6,  0. ]], dtype=float32)
     """
     file, known = Path(path), tuple(TypeAdapter(list[Feature]).validate_python(features))
-    is_csv = file.suffix.lower() == ".csv"
-    table = _read_csv(file, _of_choices(known)) if is_csv else _read_parquet(file)
-    return _features(table, Columns(label="", features=known), where=str(file))
+    columns = Columns(label="", features=known)
+    if file.suffix.lower() == ".csv":
+        table = _read_csv(file, _of_choices(known))
+    else:
+        table = parquet.read_table(file, lambda field: _is_wanted(field, columns))
+    return _features(table, columns, where=str(file))
 
 
 def column_kinds(path: Path) -> dict[str, ColumnKind]:
@@ -161,7 +164,7 @@ def column_kinds(path: Path) -> dict[str, ColumnKind]:
     files = files_by_role(path, suffix=suffix).get("train", [])
     if not files:
         raise DatasetError(f"{path}: no CSV or Parquet file of a table", field="path")
-    schema = _csv_schema(files[0]) if suffix == ".csv" else _schema(files[0])
+    schema = _csv_schema(files[0]) if suffix == ".csv" else parquet.schema_of(files[0])
     return {field.name: _told_kind(field.type) for field in schema}
 
 
@@ -178,7 +181,7 @@ def _told_kind(kind: pa.DataType) -> ColumnKind:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_uint8(kind) or pa.types.is_boolean(kind):
         return "bounded"
-    return "number" if _is_number(kind) else "text" if _is_text(kind) else "other"
+    return "number" if is_number(kind) else "text" if is_text(kind) else "other"
 
 
 def table_files(path: Path) -> dict[Any, list[Path]]:
@@ -213,10 +216,10 @@ def _read(
         if table.num_rows == 0:
             raise DatasetError(f"{where}: no records", field="path")
         labels = _labels(table, columns, where=where)
-        labels_are_text.setdefault(_is_text(_kind(table.column(columns.label))), role)
+        labels_are_text.setdefault(is_text(_kind(table.column(columns.label))), role)
         users = _members(table, columns.user, columns, where=where, field="unit")
         if columns.user is not None:
-            users_are_text.setdefault(_is_text(_kind(table.column(columns.user))), role)
+            users_are_text.setdefault(is_text(_kind(table.column(columns.user))), role)
         groups = _members(table, columns.group, columns, where=where, field="group")
         if train is None:
             train = table.schema
@@ -271,7 +274,8 @@ def _joined(tables: Mapping[Path, pa.Table], *, where: str) -> pa.Table:
         try:
             joined = pa.concat_tables(each, promote_options="permissive" if are_csv else "default")
         except pa.ArrowException as error:
-            kinds = {str(table.schema.field(name).type): file for file, table in tables.items()}
+            types = {file: table.schema.field(name).type for file, table in tables.items()}
+            kinds = {str(value_kind(kind)): file for file, kind in types.items()}
             found = ", ".join(f"{kind} in {file.name}" for kind, file in kinds.items())
             raise DatasetError(
                 f"{where}: the files differ in columns: {name!r} is {found}; accepted: "
@@ -282,87 +286,25 @@ def _joined(tables: Mapping[Path, pa.Table], *, where: str) -> pa.Table:
     return pa.table(columns)
 
 
-def _schema(file: Path) -> pa.Schema:
-    with parquet_images.opened(file) as stored:
-        return stored.schema_arrow
-
-
-def _read_beside_images(file: Path, images: str | None) -> pa.Table:
+def _read_beside_images(file: Path, columns: Columns, images: str | None) -> pa.Table:
     """Every column but the images, which are read when they are asked for."""
-    schema = _schema(file)
+    schema = parquet.schema_of(file)
     if images not in parquet_images.may_hold_images(schema):
         named = "" if images is None else f" {images!r}"
         raise DatasetError(
             f"{file}: no image column{named}; columns are {schema.names}", field="path"
         )
-    return _read_parquet(file, without=images)
+    named = (columns.label, columns.user, columns.group)
+    return parquet.read_table(file, lambda field: field.name in named)
 
 
-def _read_parquet(file: Path, *, without: str | None = None) -> pa.Table:
-    """The whole table, some rows at a time, since a value that is stored once may be repeated for ever.
-
-    What is not read is nulls in its place, so that whoever lists the columns lists it too: bytes, lists and structs are no
-    column of anything, and a few bytes may be a billion of their items.
-    """
-    every, schema = _schema(file), pa.schema([])
-    for field in every:
-        if field.name != without and not _is_of_any_size(_value_kind(field.type)):
-            schema = schema.append(field)
-    texts = [field.name for field in schema if _is_text(field.type)]
-    once = _stored_once(file, texts)
-    with parquet_images.opened(file, encoded=once) as stored:
-        num_bytes, batches = 0, list[pa.RecordBatch]()
-        rows = _CELLS_AT_ONCE // max(len(schema), 1)
-        rows = min(max(rows, _FEWEST_ROWS_AT_ONCE), _MOST_ROWS_AT_ONCE)
-        repeated = [name for name in texts if name not in once]
-        for batch in parquet_images.batches(stored, schema.names, repeated=repeated, most=rows):
-            num_bytes += sum(map(_unpacked_bytes, batch.columns))
-            check_growth(num_bytes, stored=file.stat().st_size, where=file)
-            columns = map(_as_stored, batch.columns, schema.types)
-            batches.append(pa.record_batch(list(columns), schema=schema))
-        table = pa.Table.from_batches(batches, schema=schema)
-        for at, name in enumerate(every.names):
-            if name not in schema.names:
-                table = table.add_column(at, name, pa.nulls(len(table)))
-        return table
-
-
-def _stored_once(file: Path, columns: Sequence[str]) -> list[str]:
-    """Those whose distinct values can be read, and which each row has, so that what is stored once is held once."""
-    with parquet_images.opened(file) as stored:
-        groups = map(stored.metadata.row_group, range(stored.num_row_groups))
-        others = {
-            chunk.path_in_schema
-            for group in groups
-            for chunk in parquet_images.chunks(group)
-            if not _NOT_UNPACKED.issuperset(chunk.encodings)
-        }
-    return [name for name in columns if name not in others]
-
-
-def _unpacked_bytes(column: pa.Array) -> int:
-    """Of what stands in each row, though it be stored once."""
-    if not (pa.types.is_dictionary(column.type) and _is_text(column.type.value_type)):
-        return column.nbytes
-    lengths = pa_compute.call_function("binary_length", [column.dictionary]).cast(pa.int64())
-    of_rows = lengths.take(column.indices)
-    return pa_compute.call_function("sum", [of_rows]).as_py() or 0  # None of no rows
-
-
-def _as_stored(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """In its own type again, where it was read as distinct values."""
-    return column if column.type == kind else column.dictionary_decode().cast(kind)
-
-
-def _is_of_any_size(kind: pa.DataType) -> bool:
-    """Whether one value may be as large as a file, and is no text."""
-    return (
-        pa.types.is_nested(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-        or pa.types.is_binary_view(kind)
-        or pa.types.is_fixed_size_binary(kind)
-    )
+def _is_wanted(field: pa.Field, columns: Columns) -> bool:
+    """Whether a record of a table is made of it."""
+    if field.name in (columns.label, columns.user, columns.group):
+        return True
+    if columns.features is None:
+        return is_number(field.type)
+    return any(field.name == column_of(feature) for feature in columns.features)
 
 
 def _read_csv(file: Path, as_text: Iterable[str]) -> pa.Table:
@@ -403,7 +345,7 @@ def _look_typed(names: Sequence[str]) -> bool:
         column_names=[str(number) for number in range(len(names))], block_size=len(written)
     )
     kinds = pa_csv.read_csv(io.BytesIO(written), numbered).schema.types
-    return not all(map(_is_text, kinds))
+    return not all(map(is_text, kinds))
 
 
 def _classes(column: pa.ChunkedArray, classes: Sequence[str]) -> pa.Array:
@@ -443,12 +385,12 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
     kind = _kind(column)
     if not _has_names(kind):
         raise DatasetError(
-            f"{where}: column {name!r} is {column.type}; labels must be {AS_NUMBERS}, or truth values, or "
+            f"{where}: column {name!r} is {_kind(column)}; labels must be {AS_NUMBERS}, or truth values, or "
             "text whose classes are named",
             field="label",
         )
     _refuse_null(column, name, where=where, field="label")
-    if _is_text(kind):
+    if is_text(kind):
         members = _by_name(column, name, where=where, field="label")
         return named_labels(members, columns.classes, where=where)
     column = column.cast(kind)
@@ -481,7 +423,7 @@ def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.fl
 
 
 def _feature_columns(table: pa.Table, columns: Columns) -> tuple[Feature, ...]:
-    return columns.features or tuple(f.name for f in _beside(table, columns) if _is_number(f.type))
+    return columns.features or tuple(f.name for f in _beside(table, columns) if is_number(f.type))
 
 
 def _as_in_train(table: pa.Table, columns: Columns, train: pa.Schema, *, where: str) -> Columns:
@@ -510,7 +452,7 @@ def _as_in_train(table: pa.Table, columns: Columns, train: pa.Schema, *, where: 
 def _unread(table: pa.Table, columns: Columns) -> tuple[str, ...]:
     if columns.features is not None:
         return ()
-    return tuple(f.name for f in _beside(table, columns) if not _is_number(f.type))
+    return tuple(f.name for f in _beside(table, columns) if not is_number(f.type))
 
 
 def _beside(table: pa.Table, columns: Columns) -> list[pa.Field]:
@@ -530,9 +472,9 @@ def _feature_column(table: pa.Table, name: str, columns: Columns, *, where: str)
 
 def _between(column: pa.ChunkedArray, feature: RangeColumn, *, where: str) -> NDArray[np.float32]:
     """The range as -1 to 1; what nobody wrote down is in the middle."""
-    if not _is_number(column.type):
+    if not is_number(column.type):
         raise DatasetError(
-            f"{where}: column {feature.column!r} is {column.type}; a range is of numbers, accepted of others: choices",
+            f"{where}: column {feature.column!r} is {_kind(column)}; a range is of numbers, accepted of others: choices",
             field="features",
         )
     # Unsafe: a whole number beyond 2^53 is rounded, and not refused.
@@ -548,7 +490,7 @@ def _chosen(column: pa.ChunkedArray, feature: ChoiceColumn, *, where: str) -> ND
     kind = _kind(column)
     if not _has_names(kind):
         raise DatasetError(
-            f"{where}: column {feature.column!r} is {column.type}; choices are of text, integers and truth values, "
+            f"{where}: column {feature.column!r} is {_kind(column)}; choices are of text, integers and truth values, "
             "accepted of other numbers: a range, low and high",
             field="features",
         )
@@ -563,9 +505,9 @@ def _chosen(column: pa.ChunkedArray, feature: ChoiceColumn, *, where: str) -> ND
 
 
 def _as_written(column: pa.ChunkedArray, name: str, *, where: str) -> NDArray[np.float32]:
-    if not _is_number(column.type):
+    if not is_number(column.type):
         raise DatasetError(
-            f"{where}: column {name!r} is {column.type}; features must be numbers, or say which choices it has",
+            f"{where}: column {name!r} is {_kind(column)}; features must be numbers, or say which choices it has",
             field="features",
         )
     _refuse_null(column, name, where=where, field="features")
@@ -598,7 +540,7 @@ def _members(
     kind = _kind(column)
     if not _has_names(kind):
         raise DatasetError(
-            f"{where}: column {name!r} is {column.type}; accepted: integers, truth values and text",
+            f"{where}: column {name!r} is {_kind(column)}; accepted: integers, truth values and text",
             field=field,
         )
     _refuse_null(column, name, where=where, field=field)
@@ -634,26 +576,12 @@ def _texts(encoded: pa.DictionaryArray, name: str, *, where: str, field: str) ->
 
 def _kind(column: pa.ChunkedArray) -> pa.DataType:
     """Of its values, which may be stored as numbers of a dictionary."""
-    return _value_kind(column.type)
-
-
-def _value_kind(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return (
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    )
+    return value_kind(column.type)
 
 
 def _has_names(kind: pa.DataType) -> bool:
     """Whether its values can be told apart by how they are written."""
-    return _is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return is_text(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
 
 
 def _refuse_null(column: pa.ChunkedArray, name: str, *, where: str, field: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from tan_core import _validate
 from tan_core.data.content import content_sha256, hashed_files, name_by_digest
 from tan_core.data.digests import Digests, in_order, of_all
+from tan_core.data.image_folder import num_folders_within
 from tan_core.data.part import ArrayInputs, Columns, Labels, Part, Parts, Source
 from tan_core.data.remote import unregistered
 from tan_core.data.sources import MAX_CLASSES, check_labels, columns_of, read_parts, source_at
@@ -53,8 +55,10 @@ class DatasetFacts:
     num_validation_users: int | None = None
     """Where the unit is a user: whose records those of the validation split are."""
     unread_columns: tuple[str, ...] = ()
-    """What is stored and no record reads. Of a table whose features were not named: beside label, unit and group, columns that
-    hold no numbers. Of .npz: arrays of other names. Of class folders: folders with images in them."""
+    """What is stored and nothing reads. Of a table whose features were not named: beside label, unit and group, columns that
+    hold no numbers. Of .npz: arrays of other names."""
+    num_unread_folders: int = 0
+    """Of class folders: folders with images in them, which nothing reads."""
     unseen_choices: tuple[str, ...] = ()
     """``column=choice``, for each choice of a column that no training record has."""
     far_features: tuple[str, ...] = ()
@@ -195,6 +199,9 @@ def _facts(
         records_per_unit=most,
         num_validation_users=None if scored is None else len(np.unique(scored.of[validation])),
         unread_columns=parts["train"].unread,
+        num_unread_folders=num_folders_within(Path(path))
+        if path and found == "image_folder"
+        else 0,
         far_features=_far_features(parts["train"]),
         unseen_choices=_unseen_choices(parts["train"], names.features or ()),
         unseen_classes=unseen,

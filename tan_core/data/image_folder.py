@@ -1,5 +1,6 @@
 """One folder per class, below ``train/`` and ``test/`` when those are present."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,16 +34,19 @@ def files_by_class(path: Path) -> dict[Role, dict[str, list[Path]]]:
     return found
 
 
-def folders_within(path: Path) -> tuple[str, ...]:
-    """Those with images in the class folders of every part, by their ways from ``path``: no class says that these are its own."""
+def num_folders_within(path: Path) -> int:
+    """Folders with images in the class folders of every part: no class says that these are its own."""
     within = [
         folder
         for root in _roots(path).values()
         for of_class in _folders(root)
         for folder in _folders(of_class)
-        if _images(folder)
     ]
-    return tuple(str(folder.relative_to(path)) for folder in within)
+    return sum(_may_be_read(folder) and bool(_images(folder)) for folder in within)
+
+
+def _may_be_read(folder: Path) -> bool:
+    return os.access(folder, os.R_OK | os.X_OK)
 
 
 def class_names(path: Path) -> list[str]:
@@ -73,7 +77,6 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
         parts[role] = Part(
             ImageInputs(ImageFiles([file for file, _ in pairs]), f"{path} ({role})"),
             np.array([label for _, label in pairs], dtype=np.int64),
-            unread=folders_within(path) if role == "train" else (),
         )
     return parts
 

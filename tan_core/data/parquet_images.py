@@ -1,7 +1,6 @@
 """Images in Parquet files, read some rows at a time: a dataset need not fit into memory."""
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +11,10 @@ from numpy.typing import NDArray
 
 from tan_core.data import growth
 from tan_core.data.images import begins_as_image
+from tan_core.data.parquet import batches, opened
 from tan_core.errors import DatasetError
 
 _ROWS_AT_ONCE = 256
-_OF_ANY_LENGTH = frozenset(["BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,49 +69,18 @@ class ParquetImages:
             yield image
 
 
-def batches(
-    stored: pa_parquet.ParquetFile, columns: Sequence[str], *, repeated: Sequence[str], most: int
-) -> Iterator[pa.RecordBatch]:
-    """Some rows of columns at a time; so few that they go into memory where each has all that is stored of the repeated ones.
-
-    A value of any length that is stored once may be in every row.
-    """
-    # One group after the other: a reader of all of them keeps what it has read.
-    for group in range(stored.num_row_groups):
-        of_row = max(_bytes_of_text(stored.metadata.row_group(group), repeated), 1)
-        yield from stored.iter_batches(
-            max(min(most, growth.FREE_BYTES // of_row), 1),
-            row_groups=[group], columns=columns, use_threads=False,
-        )  # fmt: skip
-
-
-def _bytes_of_text(group: pa_parquet.RowGroupMetaData, columns: Sequence[str]) -> int:
-    """What is stored of values of any length, unpacked."""
-    return sum(
-        chunk.total_uncompressed_size
-        for chunk in chunks(group)
-        if chunk.physical_type in _OF_ANY_LENGTH
-        and any(f"{chunk.path_in_schema}.".startswith(f"{name}.") for name in columns)
-    )
-
-
-def chunks(group: pa_parquet.RowGroupMetaData) -> list[pa_parquet.ColumnChunkMetaData]:
-    """Of each column, or part of one, in a group of rows."""
-    return [group.column(number) for number in range(group.num_columns)]
-
-
 def image_column(files: Sequence[Path]) -> str | None:
     """The first column that begins with an encoded image, binary or a struct with a binary ``bytes``; where none does, the first of such kinds.
 
     By the first file with a record: each by its own might be read from another column than the others.
     """
-    with opened(next(filter(_holds_records, files), files[0])) as stored:
+    with opened(_telling(files)) as stored:
         return _image_column(stored)
 
 
-def has_images(file: Path) -> bool:
-    """Whether a file is of images. Bytes that stand in no struct may be anything, such as keys: the first of them tells."""
-    with opened(file) as stored:
+def has_images(files: Sequence[Path]) -> bool:
+    """Whether they are of images. Bytes that stand in no struct may be anything, such as keys: the first of them tells."""
+    with opened(_telling(files)) as stored:
         name = _image_column(stored)
         if name is None:
             return False
@@ -120,19 +88,8 @@ def has_images(file: Path) -> bool:
         return is_struct or _begins_with_image(stored, name)
 
 
-@contextmanager
-def opened(file: Path, *, encoded: Sequence[str] = ()) -> Generator[pa_parquet.ParquetFile]:
-    """The file, to be read in the ``with`` block; some columns of text or bytes as their distinct values, and which each row has.
-
-    Raises:
-        DatasetError: it cannot be read, as a whole or in the block.
-    """
-    try:
-        with pa_parquet.ParquetFile(file, read_dictionary=list(encoded)) as stored:
-            stored.schema_arrow.names  # noqa: B018  # decoded when they are asked for
-            yield stored
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise DatasetError(f"{file}: not a readable Parquet file: {error}", field="path") from error
+def _telling(files: Sequence[Path]) -> Path:
+    return next(filter(_holds_records, files), files[0])
 
 
 def _holds_records(file: Path) -> bool:

@@ -75,7 +75,7 @@ class Part:
     groups: Members | None = None
     unread: tuple[str, ...] = ()
     """What is stored beside the records and nothing reads: columns of a table, where no number is in them and nobody asked for
-    them; arrays of other names; folders with images within a class folder."""
+    them; arrays of other names."""
     features: tuple[str, ...] = ()
     """Names of a table's features, in their order, where they have any."""
 
@@ -170,18 +170,25 @@ def _files_by_role(path: Path, *, suffix: str) -> dict[Role, list[Path]]:
 def refuse_twice(files: Collection[Path]) -> None:
     """Refuse a file that a part would hold under two names, by a link: each of its records would be two, at half the protection.
 
+    Links to one file elsewhere are let pass, as equal files are: where contents are stored by their hash, equal records are one.
+
     Raises:
         DatasetError: naming both.
     """
     places = {folder: folder.resolve() for folder in {file.parent for file in files}}
-    first: dict[Path, Path] = {}
+    named: dict[Path, Path] = {}
     for file in files:
-        place = file.resolve() if file.is_symlink() else places[file.parent] / file.name
-        if (other := first.setdefault(place, file)) is not file:
-            raise DatasetError(
-                f"{other} and {file} are one file, whose records would count twice; accepted: every file under one name",
-                field="path",
-            )
+        _refuse_two(named.setdefault(places[file.parent] / file.name, file), file)
+    for file in filter(Path.is_symlink, files):
+        _refuse_two(named.get(file.resolve(), file), file)
+
+
+def _refuse_two(one: Path, other: Path) -> None:
+    if one is not other:
+        raise DatasetError(
+            f"{one} and {other} are one file, whose records would count twice; accepted: every file under one name",
+            field="path",
+        )
 
 
 def visible_files(folder: Path, *, suffix: str) -> list[Path]:

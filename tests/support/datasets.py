@@ -19,6 +19,7 @@ def dataset_ref(
         "seen_in_train",
         "repeated_in_train",
         "unread_columns",
+        "num_unread_folders",
         "far_features",
         "unseen_choices",
         "unseen_classes",

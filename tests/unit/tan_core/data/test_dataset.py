@@ -18,6 +18,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from pydantic import TypeAdapter
 
 from tan_core import data
 from tan_core.data import growth, images
@@ -27,7 +28,7 @@ from tan_core.data.images import ImageFiles, ImageInputs
 from tan_core.data.parquet_images import ParquetImages
 from tan_core.data.part import Columns
 from tan_core.errors import DatasetError, ParameterError
-from tan_core.spec.columns import ChoiceColumn
+from tan_core.spec.columns import ChoiceColumn, Feature
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
 from tests.support.image_files import image_shards, png
@@ -430,7 +431,7 @@ class TestImageFolder:
 
         facts = data.inspect(str(tmp_path))
 
-        assert sorted(facts.unread_columns) == ["test/a/2", "train/b/more"]
+        assert facts.num_unread_folders == 2
         assert facts.num_train + facts.num_validation == 20
 
     def test_hidden_folders_and_other_files_are_no_classes_and_no_images(
@@ -487,6 +488,73 @@ class TestImageFolder:
 
         with pytest.raises(DatasetError, match="not the one that was registered"):
             data.verify(ref)
+
+
+class TestKindsOfParquet:
+    """Of what is not read the kind is known all the same."""
+
+    @pytest.mark.parametrize(
+        ("stated", "first", "other"),
+        [
+            (
+                {"column": "x", "low": 0.0, "high": 9.0},
+                pa.array([1.0, 2.0] * 9),
+                pa.array([b"5"] * 18),
+            ),
+            ({"column": "x", "choices": ["5"]}, pa.array(["5", "6"] * 9), pa.array([b"5"] * 18)),
+            ("x", pa.array([1.0, 2.0] * 9), pa.array([[5.0]] * 18)),
+        ],
+        ids=["range", "choices", "number"],
+    )
+    def test_files_of_unlike_kinds_are_refused(
+        self, tmp_path: Path, stated: Any, first: pa.Array, other: pa.Array
+    ) -> None:
+        for name, column in (("train-0", first), ("train-1", other)):
+            table = pa.table({"x": column, "label": np.arange(18) % 2})
+            pq.write_table(table, tmp_path / f"{name}.parquet")
+        features = TypeAdapter(list[Feature]).validate_python([stated])
+
+        kind = str(other.type).partition("<")[0]
+        with pytest.raises(DatasetError, match=f"'x' is {first.type} in .*, {kind}"):
+            data.inspect(str(tmp_path), features=features)
+
+    @pytest.mark.parametrize(
+        ("label", "said"),
+        [
+            (pa.array([[0], [1]] * 9), "column 'label' is list<"),
+            (pa.array([b"0", b"1"] * 9), "column 'label' is binary"),
+        ],
+    )
+    @pytest.mark.parametrize("beside", ["a", "image"])
+    def test_labels_of_other_kinds_are_refused_by_them(
+        self, tmp_path: Path, label: pa.Array, said: str, beside: str
+    ) -> None:
+        image = io.BytesIO()
+        Image.fromarray(grey_images(1)[0]).save(image, "png")
+        column = {"a": pa.array(range(18)), "image": pa.array([{"bytes": image.getvalue()}] * 18)}
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({beside: column[beside], "label": label}), path)
+
+        with pytest.raises(DatasetError, match=said):
+            data.inspect(str(path))
+
+        pq.write_table(pa.table({beside: column[beside]}), path)
+        with pytest.raises(DatasetError, match="no column 'label'"):
+            data.inspect(str(path))
+
+    def test_a_column_may_be_called_as_a_part_of_another(self, tmp_path: Path) -> None:
+        table = {
+            "a": pa.array([{"b": 1.0}] * 20),
+            "a.b": np.arange(20.0),
+            "label": np.arange(20) % 2,
+        }
+        pq.write_table(pa.table(table), tmp_path / "a.parquet")
+
+        facts = data.inspect(str(tmp_path / "a.parquet"))
+
+        assert (facts.shape, facts.unread_columns) == ((1,), ("a",))
+        train = data.load_split(make_ref(facts, tmp_path / "a.parquet"), "train")
+        assert len(np.unique(train.inputs)) == facts.num_train
 
 
 class TestNpz:

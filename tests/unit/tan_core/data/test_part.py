@@ -100,6 +100,19 @@ def test_a_file_may_be_a_link_and_two_parts_may_share_one(tmp_path: Path) -> Non
     assert [*files_by_role(tmp_path, suffix=".csv")] == ["test", "train", "validation"]
 
 
+def test_two_files_may_be_links_to_one_elsewhere(tmp_path: Path) -> None:
+    """As where contents are stored by their hash: equal records are one file there."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store/5d41").touch()
+    for name in ("cat/1.png", "cat/2.png"):
+        (tmp_path / "images" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "images" / name).symlink_to("../../store/5d41")
+
+    found = image_folder.files_by_class(tmp_path / "images")
+
+    assert [len(files) for files in found["train"].values()] == [2]
+
+
 @pytest.mark.parametrize(
     ("link", "to"), [("cat/2.png", "1.png"), ("dog/2.png", "../cat/1.png"), ("cow", "cat")]
 )
