@@ -3,7 +3,7 @@
 Every request is idempotent, so each one is repeated with growing pauses until it is answered or its
 deadline has passed. Two answers end an attempt: 409, because a newer attempt lives, and 401. A success
 that says anything else than was asked for is no answer: a proxy that shows a page for people has stored nothing.
-Nor is a refusal of such a proxy one, as long as the control plane itself has answered before.
+Nor is a refusal of such a proxy, but to whoever asks for the first time.
 """
 
 import logging
@@ -54,6 +54,7 @@ LONGEST_PAUSE_SECONDS = 60.0
 UNEVEN = 4.0
 """A step may take so many times as long as the ones before it, and they still tell its speed."""
 _WORTH_REPEATING = frozenset({408, 425, 429})
+_OUR_ERRORS = "application/problem+json"
 _OBJECT = TypeAdapter(dict[str, Any])
 
 TAnswer = TypeVar("TAnswer")
@@ -117,7 +118,6 @@ class ControlPlane:
         self._fence = settings.fence
         self._patience = patience
         self._waiting = waiting
-        self._has_answered = False
         self.heartbeat_pause = 0.0
         """The least seconds between two heartbeats, as the last answer asked for."""
         # Not httpx's base_url: it would end the assignment's own path in a slash.
@@ -234,11 +234,9 @@ class ControlPlane:
             else:
                 if response.is_success:
                     with suppress(ValueError):
-                        answer = read(response)
-                        self._has_answered = True
-                        return answer
+                        return read(response)
                     trouble = "what answers is not the control plane"
-                elif self._is_refusal(response):
+                elif _is_refusal(response, may_be_of_others=not path):
                     raise _refusal(response)
                 else:
                     trouble = f"HTTP {response.status_code}"
@@ -253,19 +251,14 @@ class ControlPlane:
             self._waiting()
             time.sleep(pause)
 
-    def _is_refusal(self, response: httpx.Response) -> bool:
-        """Whether repeating cannot change it. What is no JSON is of who stands between, and passes where the way was there before."""
-        if response.status_code >= 500 or response.status_code in _WORTH_REPEATING:
-            return False
-        return not self._has_answered or _is_json(response)
 
-
-def _is_json(response: httpx.Response) -> bool:
-    try:
-        response.json()
-    except ValueError:
+def _is_refusal(response: httpx.Response, *, may_be_of_others: bool) -> bool:
+    """Whether repeating cannot change it. What others say who stand between passes, where the way was there before."""
+    status = response.status_code
+    if status >= 500 or status in _WORTH_REPEATING:
         return False
-    return True
+    is_ours = response.headers.get("Content-Type", "").startswith(_OUR_ERRORS)
+    return is_ours or may_be_of_others or status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
 
 
 def _object(response: httpx.Response) -> bytes:

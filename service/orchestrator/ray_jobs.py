@@ -63,7 +63,9 @@ class RayJobs:
         }
         response = await self._request("POST", "/api/jobs/", patience=LONG_PATIENCE, json=body)
         # A duplicate answers 500, not 409: only looking tells whether the job is ours.
-        if response.status_code != HTTPStatus.OK or "submission_id" not in _told(response):
+        if response.status_code == HTTPStatus.OK:
+            _told(response, "submission_id")
+        else:
             known = await self._details(job.submission_id)
             if known is None or known.get("metadata") != dict(job.metadata):
                 raise LauncherUnavailableError(
@@ -76,14 +78,8 @@ class RayJobs:
         details = await self._details(submission_id)
         if details is None:
             return None
-        try:
-            status = JobStatus(str(details.get("status")).lower())
-        except ValueError as error:
-            raise LauncherUnavailableError(
-                f"what answers at {self._client.base_url} is not Ray: it tells no status of job {submission_id}"
-            ) from error
         return JobInfo(
-            status=status,
+            status=JobStatus(str(details["status"]).lower()),
             exit_code=details.get("driver_exit_code"),
             message=details.get("message"),
         )
@@ -114,14 +110,15 @@ class RayJobs:
 
     async def _details(self, submission_id: str) -> dict[str, Any] | None:
         response = await self._request("GET", f"/api/jobs/{submission_id}")
-        # Ray names the job that it does not know. A proxy that knows no way to Ray says nothing of any.
-        if response.status_code == HTTPStatus.NOT_FOUND and submission_id in response.text:
+        # In Ray's own words: a proxy that knows no way to it may repeat the address.
+        unknown = f"Job {submission_id} does not exist"
+        if response.status_code == HTTPStatus.NOT_FOUND and response.text.strip() == unknown:
             return None
         if response.status_code != HTTPStatus.OK:
             raise LauncherUnavailableError(
                 f"Ray answered HTTP {response.status_code} for job {submission_id}"
             )
-        return _told(response)
+        return _told(response, "status")
 
     async def _request(
         self,
@@ -159,10 +156,16 @@ class RayJobs:
         return response
 
 
-def _told(response: httpx.Response) -> dict[str, Any]:
-    """The object that an answer holds; nothing where it is another one, of whoever stands between."""
+def _told(response: httpx.Response, field: str) -> dict[str, Any]:
+    """The object that an answer holds.
+
+    Raises:
+        LauncherUnavailableError: it holds none with this field: it is of whoever stands between.
+    """
     try:
         told = response.json()
     except ValueError:
-        return {}
-    return told if isinstance(told, dict) else {}
+        told = None
+    if not (isinstance(told, dict) and field in told):
+        raise LauncherUnavailableError(f"what answers at {response.request.url} is not Ray")
+    return told

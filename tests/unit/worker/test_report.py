@@ -85,7 +85,10 @@ class Handler(BaseHTTPRequestHandler):
             content = self.server.pages.pop(0)
         elif status == 200 and (self.command == "PUT" or self.path.endswith(("/end", "/finish"))):
             status, content = 204, b""
+        kind = "application/problem+json" if status >= 400 else "application/json"
         self.send_response(status)
+        if not any(name == "Content-Type" for name in self.server.headers):
+            self.send_header("Content-Type", kind)
         for name, value in self.server.headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
@@ -243,25 +246,41 @@ def test_a_page_in_the_place_of_an_answer_is_none(
         assert len(plane.seen) == 3
 
 
-@pytest.mark.parametrize("status", [404, 302, 403])
-def test_a_refusal_of_who_stands_before_a_control_plane_that_has_answered_is_none(
-    plane: Plane, control: ControlPlane, status: int
+@pytest.mark.parametrize(
+    ("status", "kind", "page"),
+    [
+        (404, "text/plain", b"404 page not found\n"),
+        (302, "text/html", b""),
+        (403, "application/json", b'{"error": "forbidden"}'),
+        (404, "application/json", b'{"message": "no Route matched with those values"}'),
+        (409, "text/html", b"<html>Conflict</html>"),
+    ],
+)
+def test_a_refusal_of_who_stands_before_the_control_plane_is_none(
+    plane: Plane, control: ControlPlane, status: int, kind: str, page: bytes
 ) -> None:
     """As of a proxy that knows no way to it for a moment, while it is installed anew."""
-    plane.reply = {"segment": 7, "num_steps": 20}
-    control.request_segment(start_step=0, num_steps=20)
-
-    plane.statuses, plane.pages = [status, status], [b"404 page not found\n"] * 2
+    plane.reply, plane.headers = {"segment": 7, "num_steps": 20}, {"Content-Type": kind}
+    plane.statuses, plane.pages = [status, status], [page] * 2
     assert control.request_segment(start_step=20, num_steps=20).segment == 7
 
-    plane.statuses = [status]
+    plane.statuses, plane.headers = [403], {}
     with pytest.raises(RefusedError, match="attempt 2 lives"):
         control.request_segment(start_step=40, num_steps=20)
+
+
+def test_a_report_that_a_proxy_finds_too_large_is_refused_at_once(
+    plane: Plane, control: ControlPlane
+) -> None:
+    plane.statuses, plane.headers = [413], {"Content-Type": "text/html"}
+    with pytest.raises(RefusedError, match="HTTP 413"):
+        control.report_trial(trial(0))
 
 
 def test_where_nothing_of_a_control_plane_was_ever_heard_a_refusal_says_so_at_once(
     plane: Plane, control: ControlPlane
 ) -> None:
+    plane.headers = {"Content-Type": "text/plain"}
     plane.statuses, plane.pages = [404], [b"404 page not found\n"]
     with pytest.raises(RefusedError, match="HTTP 404: 404 page not found"):
         control.assignment()

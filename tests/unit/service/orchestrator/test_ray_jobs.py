@@ -103,11 +103,15 @@ def test_one_that_refuses_connections_is_asked_each_time(
     "page",
     [
         httpx.Response(404, text="404 page not found"),
+        httpx.Response(
+            404, text="The requested URL /api/jobs/run-a0 was not found on this server."
+        ),
+        httpx.Response(404, json={"status": 404, "path": "/api/jobs/run-a0"}),
         httpx.Response(200, text="<html>Sign in</html>"),
         httpx.Response(200, json=["no job"]),
         httpx.Response(302, headers={"Location": "/sign-in"}),
     ],
-    ids=["no-way", "sign-in", "else", "elsewhere"],
+    ids=["no-way", "echo", "echo-json", "sign-in", "else", "elsewhere"],
 )
 def test_who_answers_in_its_place_knows_nothing_of_jobs(
     cluster: Callable[[Handler], RayJobs], page: httpx.Response
