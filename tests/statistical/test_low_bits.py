@@ -5,20 +5,18 @@ sums that there may have been it looks for noise that leads to what it sees, num
 one there is none to some of them, where noise has no more digits than what is told.
 """
 
-import threading
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tan_core.engine import PrivateRandomness, Trainer
+from tan_core.engine import PrivateRandomness
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
-from tan_core.spec.train import TrainerConfig
-from tests.unit.tan_core.engine.support import ThreadRanks
+from tests.unit.tan_core.engine.support import KEY, Noiseless, linear_from_zero, told_by_ranks
 
 pytestmark = pytest.mark.statistical
 
@@ -31,13 +29,6 @@ ENOUGH = 36
 """So many of the 40 are told rightly by chance 1e-7 times."""
 BY_CHANCE = range(7, 34)
 """Chance tells fewer or more 8e-6 times."""
-
-
-class Noiseless(PrivateRandomness):
-    """The same draws."""
-
-    def add_noise(self, step, total_P, deviation, *, share=0, shares=1) -> None:
-        del step, total_P, deviation, share, shares
 
 
 class ShortNoise(PrivateRandomness):
@@ -56,59 +47,22 @@ def step_on(
     is_there: bool,
     ranks: int,
     parameters: torch.dtype,
-    told: torch.dtype,
+    told: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
     """[P]: what one step on all records, or all but the last, tells, and what that is before it is rounded."""
     random = np.random.default_rng(attempt)
     inputs, labels = random.normal(size=(RECORDS, FEATURES)), random.integers(0, 2, RECORDS)
     kept = slice(None) if is_there else slice(RECORDS - 1)
-    team, found, whole, failed = ThreadRanks(ranks), {}, [], []
-
-    def all_reduce(rank: int):
-        reduce = team.all_reduce(rank)
-
-        def watched(piece: Tensor) -> None:
-            reduce(piece)
-            if rank == 0:
-                whole.append(piece)
-
-        return watched
-
-    def work(rank: int) -> None:
-        model = nn.Linear(FEATURES, 2, bias=False, dtype=parameters)
-        nn.init.zeros_(model.weight)
-        try:
-            trainer = Trainer(
-                model=model,
-                execution=PrivateRun(
-                    mechanism=Mechanism(
-                        sampling_rate=1.0, noise_multiplier=SIGMA, clip_norm=CLIP_NORM, steps=1
-                    ),
-                    num_examples=len(labels[kept]),
-                ),
-                config=TrainerConfig(clip_norm=CLIP_NORM),
-                inputs=torch.from_numpy(inputs[kept]).to(parameters),
-                labels=labels[kept],
-                randomness=randomness(bytes(range(32)), attempt),
-                rank=rank,
-                world_size=ranks,
-                all_reduce=all_reduce(rank) if ranks > 1 else None,
-            )
-            if told != torch.float32:
-                trainer._told_type = told
-            with torch.no_grad():
-                found[rank] = trainer._noisy_sum(trainer._draw())[0]
-        except BaseException as error:
-            failed.append(error)
-            raise
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failed
-    return found[0], torch.cat(whole or [found[0]])
+    mechanism = Mechanism(sampling_rate=1.0, noise_multiplier=SIGMA, clip_norm=CLIP_NORM, steps=1)
+    return told_by_ranks(
+        lambda: randomness(KEY, attempt),
+        ranks,
+        lambda: linear_from_zero(FEATURES, parameters),
+        told=told,
+        execution=PrivateRun(mechanism=mechanism, num_examples=len(labels[kept])),
+        inputs=torch.from_numpy(inputs[kept]).to(parameters),
+        labels=labels[kept],
+    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +81,7 @@ def cases(
     *,
     ranks: int,
     parameters: torch.dtype,
-    told: torch.dtype = torch.float32,
+    told: torch.dtype | None = None,
 ) -> list[Case]:
     random, found = np.random.default_rng(0), []
     for attempt in range(1, SUMS + 1):

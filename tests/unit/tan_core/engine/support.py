@@ -1,11 +1,13 @@
 """Small runs for the engine's tests."""
 
 import threading
+from collections.abc import Callable
 
 import torch
 
 from tan_core import models
 from tan_core.engine import PrivateRandomness, SeededRandomness, Trainer
+from tan_core.engine.noise_ahead import NoiseAhead
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.spec.models import MlpModel
@@ -83,6 +85,25 @@ class ThreadRanks:
         return reduce
 
 
+def in_threads(work: Callable[[int], object], number: int) -> None:
+    """Do it once for each rank, side by side."""
+    errors: list[BaseException] = []
+
+    def watched(rank: int) -> None:
+        try:
+            work(rank)
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    threads = [threading.Thread(target=watched, args=(r,), daemon=True) for r in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert not errors
+
+
 def run_ranks(world_size: int, steps: int, **changes) -> list[Trainer]:
     """One trainer per rank, each run in its own thread."""
     ranks = ThreadRanks(world_size)
@@ -90,19 +111,62 @@ def run_ranks(world_size: int, steps: int, **changes) -> list[Trainer]:
         make_trainer(rank=rank, world_size=world_size, all_reduce=ranks.all_reduce(rank), **changes)
         for rank in range(world_size)
     ]
-    errors: list[BaseException] = []
-
-    def work(trainer: Trainer) -> None:
-        try:
-            run(trainer, steps)
-        except BaseException as error:
-            errors.append(error)
-            raise
-
-    threads = [threading.Thread(target=work, args=(t,), daemon=True) for t in trainers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert not errors
+    in_threads(lambda rank: run(trainers[rank], steps), world_size)
     return trainers
+
+
+def linear_from_zero(features: int, dtype: torch.dtype) -> torch.nn.Linear:
+    """Of two outputs, without biases."""
+    model = torch.nn.Linear(features, 2, bias=False, dtype=dtype)
+    torch.nn.init.zeros_(model.weight)
+    return model
+
+
+class Noiseless(PrivateRandomness):
+    """The same draws, and no noise."""
+
+    def add_noise(self, step, total_P, deviation, *, share=0, shares=1) -> None:
+        del step, total_P, deviation, share, shares
+
+
+def told_by_ranks(
+    randomness: Callable[[], PrivateRandomness],
+    world_size: int,
+    model: Callable[[], torch.nn.Module],
+    *,
+    is_audited: bool = True,
+    is_ahead: bool = False,
+    told: torch.dtype | None = None,
+    **changes,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The noisy sum of the first step as each rank has it, and what the ranks added up to before it was rounded."""
+    ranks, whole, found = ThreadRanks(world_size), [], {}
+
+    def all_reduce(rank: int):
+        reduce = ranks.all_reduce(rank)
+
+        def watched(piece: torch.Tensor) -> None:
+            reduce(piece)
+            if rank == 0:
+                whole.append(piece)
+
+        return watched
+
+    def work(rank: int) -> None:
+        trainer = make_trainer(
+            rank=rank,
+            world_size=world_size,
+            all_reduce=all_reduce(rank) if world_size > 1 else None,
+            model=model(),
+            randomness=randomness(),
+            **changes,
+        )
+        trainer._next_audit = 0 if is_audited else 1
+        trainer._noise_ahead = NoiseAhead() if is_ahead else None
+        trainer._told_type = told or trainer._told_type
+        with torch.no_grad():
+            found[rank] = trainer._noisy_sum(trainer._draw())[0]
+
+    in_threads(work, world_size)
+    assert all(found[rank].equal(found[0]) for rank in range(world_size))
+    return found[0], torch.cat(whole or [found[0]]).double()

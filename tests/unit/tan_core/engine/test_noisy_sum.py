@@ -1,6 +1,5 @@
 """The noisy sum over the ranks by pieces: the same ones in the same order, each once it is final and not before, noise last."""
 
-import threading
 from functools import partial
 
 import numpy as np
@@ -12,17 +11,18 @@ from hypothesis import strategies as st
 from tan_core.engine import PrivateRandomness
 from tan_core.engine import trainer as trainer_module
 from tan_core.engine.bookkeeping import Books
-from tan_core.engine.noise_ahead import NoiseAhead
 from tan_core.engine.noisy_sum import AllReduce, NoisySum, Pieces
 from tan_core.testing.tiny import tiny_images
 from tests.unit.tan_core.engine.support import (
     KEY,
     NUM_EXAMPLES,
-    ThreadRanks,
+    Noiseless,
+    linear_from_zero,
     make_run,
     make_trainer,
     run,
     run_ranks,
+    told_by_ranks,
     vector,
 )
 
@@ -143,58 +143,6 @@ class TestNoisySum:
         assert total.equal(torch.full((size,), 1.0 if is_alone else 1 + 2.0**-23))
 
 
-class Noiseless(PrivateRandomness):
-    """The same draws."""
-
-    def add_noise(self, step, total_P, deviation, *, share=0, shares=1) -> None:
-        del step, total_P, deviation, share, shares
-
-
-def told_by_ranks(
-    randomness: type[PrivateRandomness],
-    world_size: int,
-    *,
-    is_audited: bool,
-    is_ahead: bool,
-    told: torch.dtype | None = None,
-    **changes,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The noisy sum of a step as each rank has it, and what the ranks added up to before it was rounded."""
-    ranks, whole, found = ThreadRanks(world_size), [], {}
-
-    def all_reduce(rank: int):
-        reduce = ranks.all_reduce(rank)
-
-        def watched(piece: torch.Tensor) -> None:
-            reduce(piece)
-            if rank == 0:
-                whole.append(piece)
-
-        return watched
-
-    def work(rank: int) -> None:
-        trainer = make_trainer(
-            rank=rank,
-            world_size=world_size,
-            all_reduce=all_reduce(rank) if world_size > 1 else None,
-            randomness=randomness(KEY, 1),
-            **changes,
-        )
-        trainer._next_audit = 0 if is_audited else 1
-        trainer._noise_ahead = NoiseAhead() if is_ahead else None
-        trainer._told_type = told or trainer._told_type
-        with torch.no_grad():
-            found[rank] = trainer._noisy_sum(trainer._draw())[0]
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(world_size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert all(found[rank].equal(found[0]) for rank in range(world_size))
-    return found[0], torch.cat(whole or [found[0]]).double()
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("is_ahead", [False, True], ids=["", "ahead"])
 @pytest.mark.parametrize("is_audited", [False, True], ids=["", "audited"])
@@ -214,16 +162,14 @@ def test_a_private_step_tells_the_sum_and_its_noise_in_float64_rounded_once(
     inputs = torch.from_numpy(np.random.default_rng(0).normal(size=(NUM_EXAMPLES, size // 2)))
 
     def told(randomness: type[PrivateRandomness], told: torch.dtype | None = None):
-        model = torch.nn.Linear(size // 2, 2, bias=False, dtype=dtype)
-        torch.nn.init.zeros_(model.weight)
         return told_by_ranks(
-            randomness,
+            lambda: randomness(KEY, 1),
             world_size,
+            lambda: linear_from_zero(size // 2, dtype),
             is_audited=is_audited,
             is_ahead=is_ahead,
             told=told,
             execution=make_run(q=q, sigma=sigma),
-            model=model,
             inputs=inputs.to(dtype),
             labels=torch.arange(NUM_EXAMPLES) % 2,
             microbatch_size=microbatch_size,
