@@ -81,7 +81,9 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
             run_config=RunConfig(
                 name=f"{assignment.run_id}-a{assignment.attempt}",
                 storage_path=f"{assignment.storage_path}/ray",
-                failure_config=FailureConfig(max_failures=0),
+                # Ranks that begin again go on from the newest checkpoint, which the next attempt is told of. Begun again in
+                # this one, as Ray would by default for a node that is taken back, they would take all of its steps anew.
+                failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),
             ),
         )
         with _interrupted_when_cancelled(heartbeats), _ended_when_hung(assignment, driver):

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from ray.train import PreemptionError, PreemptionInfo
+from ray.train.v2._internal.execution.failure_handling.default import DefaultFailurePolicy
+from ray.train.v2._internal.execution.failure_handling.failure_policy import FailureDecision
 
 from tan_core.data import inspect, verify
 from tan_core.errors import AuditError, DatasetError, ModelError, ParameterError, PretrainedError
@@ -111,15 +114,16 @@ class TestRanks:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Which takes hours: for a rank whose node went meanwhile Ray Train would wait for ever."""
-        gpus, given = [4], list[Any]()
+        gpus, given, kept = [4], list[Any](), list[Any]()
         monkeypatch.setattr(train, "connect", lambda _: None)
         monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0, "GPU": float(gpus[0])})
         monkeypatch.setattr(
             "worker.features.keep_features", lambda *_, **__: gpus.append(gpus.pop() - 1)
         )
 
-        def trainer(*_: Any, scaling_config: Any, **__: Any) -> Any:
+        def trainer(*_: Any, scaling_config: Any, run_config: Any, **__: Any) -> Any:
             given.append(scaling_config)
+            kept.append(run_config.failure_config)
             ended = SimpleNamespace(return_value=Outcome(outcome="cancelled"))
             return SimpleNamespace(fit=lambda: ended)
 
@@ -139,6 +143,10 @@ class TestRanks:
 
         assert [each.num_workers for each in given] == [3]
         assert told == [4, 3]
+        # Begun again in the same attempt they would begin at its own checkpoint, and all steps since would be charged anew.
+        taken_back = PreemptionError(PreemptionInfo(deadline_ms=0, preempted_node_to_ranks={}))
+        assert DefaultFailurePolicy(kept[0]).make_decision(taken_back) == FailureDecision.RAISE
+        assert not is_final(taken_back)
 
 
 class Looks:
