@@ -118,6 +118,8 @@ class Handler(BaseHTTPRequestHandler):
             status, reply = self._route(body)
         content = reply.encode()
         self.send_response(status)
+        kind = "application/problem+json" if status >= 400 else "application/json"
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
