@@ -1,6 +1,6 @@
 """Parquet files, read some rows at a time: a small one may hold any amount."""
 
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -70,17 +70,18 @@ def read_table(file: Path, is_wanted: Callable[[pa.Field], bool]) -> pa.Table:
     Raises:
         DatasetError: it cannot be read, or unpacks to more than is reasonable.
     """
-    every = schema_of(file)
+    with opened(file) as stored:
+        every, about = stored.schema_arrow, stored.metadata
+        not_distinct, not_whole = (_encoded_otherwise(about, each) for each in (_DISTINCT, _WHOLE))
     read = [field for field in every if _is_readable(field.type) and is_wanted(field)]
     schema = pa.schema(read, every.metadata)
-    texts = [field.name for field in read if is_text(field.type)]
-    distinct = _encoded_by(file, texts, _DISTINCT)
-    repeated = set(texts) - set(distinct) - set(_encoded_by(file, texts, _WHOLE))
+    texts = {field.name for field in read if is_text(field.type)}
+    distinct, repeated = texts - not_distinct, texts & not_distinct & not_whole
     rows = min(max(_CELLS_AT_ONCE // max(len(read), 1), _FEWEST_ROWS), _MOST_ROWS)
     num_bytes, found = 0, list[pa.RecordBatch]()
-    with opened(file, distinct=distinct) as stored:
+    with opened(file, distinct=sorted(distinct)) as stored:
         # Of a table without a column that can be read it counts alone whether it has rows.
-        num_rows = min(stored.metadata.num_rows, 1)
+        num_rows = min(about.num_rows, 1)
         for batch in batches(stored, schema.names, repeated=sorted(repeated), most=rows):
             # A name with a dot may be that of a part of another column, which comes as well.
             named = zip(batch.schema.names, batch.columns, strict=True)
@@ -130,17 +131,15 @@ def _nothing(kind: pa.DataType, size: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.nulls(size, pa.int8()), pa.nulls(0, value_kind(kind)))
 
 
-def _encoded_by(file: Path, columns: Collection[str], encodings: frozenset[str]) -> list[str]:
-    """Those that are stored in these alone."""
-    with opened(file) as stored:
-        groups = map(stored.metadata.row_group, range(stored.num_row_groups))
-        others = {
-            chunk.path_in_schema
-            for group in groups
-            for chunk in _chunks(group)
-            if not encodings.issuperset(chunk.encodings)
-        }
-    return [name for name in columns if name not in others]
+def _encoded_otherwise(about: pa_parquet.FileMetaData, encodings: frozenset[str]) -> set[str]:
+    """Columns of which some is stored in another than these."""
+    groups = map(about.row_group, range(about.num_row_groups))
+    return {
+        chunk.path_in_schema
+        for group in groups
+        for chunk in _chunks(group)
+        if not encodings.issuperset(chunk.encodings)
+    }
 
 
 def _bytes_of_text(group: pa_parquet.RowGroupMetaData, columns: Sequence[str]) -> int:
