@@ -31,7 +31,7 @@ from tan_core.spec.space import MAX_DIMENSIONS
 from tan_core.spec.study import Metric, SearchSpec
 from tan_core.spec.train import TrainerConfig
 
-WIRE_VERSION = 17
+WIRE_VERSION = 18
 """Of the messages below, held by a test: raised whenever one of them changes. A worker of another version says so."""
 
 RECORD = "record"
@@ -171,6 +171,8 @@ class RungScore(Frozen):
     batches left out. None where the rule of clipping scales all gradients or none, of a charged trial, which would have
     to pay for it, and from a worker that did not tell."""
     seconds: Amount
+    devices: Amount = Field(default=1.0, exclude_if=lambda devices: devices == 1)
+    """That it had: a part of one where Ray lends parts. Left out where it was one."""
     heat: bool = Field(default=False, exclude_if=lambda heat: not heat)
     """Whether it took the first part of its steps alone: ``accuracy`` is then of that heat. Left out where it did not."""
     curve: Annotated[list[CurvePoint], Field(max_length=100)] = Field(
@@ -398,11 +400,14 @@ class FeaturesMade(Frozen):
 class Heartbeat(Frozen):
     """Sent every few seconds; ``step`` is the progress of a private run, ``features`` what comes before it or before trials.
 
-    ``ranks``: how many the cluster has room for, of a private run that may have asked for more.
+    ``ranks``: how many the cluster has room for, of a private run that may have asked for more. ``waits_for``: why nothing of
+    the run has a place in the cluster yet; ``waited_seconds``: for how long, of this attempt, that was so in all.
     """
 
     fence: Fence
     ranks: NumRanks | None = None
+    waits_for: Reason | None = None
+    waited_seconds: Amount = 0.0
     step: Count | None = None
     steps_per_second: Amount | None = None
     features: FeaturesMade | None = None

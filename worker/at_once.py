@@ -45,12 +45,22 @@ def microbatch_size(
         return asked
 
 
+def devices_lent() -> float:
+    """GPUs that Ray has lent this worker, or parts of one; 1, a processor, where it has lent none."""
+    return _gpus() or 1.0
+
+
 def _share_of_gpu() -> float:
     """What Ray has lent this worker of a GPU; 1 where no Ray lends anything."""
+    gpus = _gpus()
+    return 1.0 if gpus is None else min(1.0, gpus)
+
+
+def _gpus() -> float | None:
     if not ray.is_initialized():
-        return 1.0
+        return None
     try:
         lent = ray.get_runtime_context().get_assigned_resources()
     except AssertionError:  # a driver is lent nothing
-        return 1.0
-    return min(1.0, float(lent.get("GPU", 0)))
+        return None
+    return float(lent.get("GPU", 0))

@@ -27,6 +27,7 @@ from tan_core.wire import (
     SearchAssignment,
     TrialWeights,
 )
+from worker.at_once import devices_lent
 from worker.begin import weights_left
 from worker.metric import alike
 from worker.rung import PARAMETERS_CHECKED_EVERY, Data, MeanOfLast, trainer_of
@@ -144,6 +145,7 @@ class ChargedRun:
             views=self._views,
             accuracy=accuracy,
             seconds=self._seconds,
+            devices=devices_lent(),
             curve=[] if accuracy is None else [CurvePoint(step=done, accuracy=accuracy)],
         )
 

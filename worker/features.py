@@ -25,6 +25,7 @@ from tan_core.models.extractor import Extractor
 from tan_core.wire import FeaturesMade, PrivateAssignment, SearchAssignment
 from worker.at_once import trial_device
 from worker.begin import checkpoint_of, extractor_for
+from worker.places import nodes_now
 from worker.resources import Ranks, tasks_at_once
 from worker.settings import WorkerSettings
 
@@ -201,7 +202,7 @@ class Sharing(AbstractContextManager["Sharing"]):
     @property
     def at_once(self) -> int:
         """Tasks that Ray is given now, at most; with one, and no GPU, the driver does it all."""
-        return tasks_at_once(ray.cluster_resources(), self._each, self._limit, self._settings)
+        return tasks_at_once(nodes_now(), self._each, self._limit, self._settings)
 
     def __exit__(self, *_: object) -> None:
         for task in self._running:

@@ -155,11 +155,15 @@ class ControlPlane:
         steps_per_second: float | None = None,
         features: FeaturesMade | None = None,
         ranks: int | None = None,
+        waits_for: str | None = None,
+        waited_seconds: float = 0.0,
     ) -> HeartbeatReply:
         """Keep the lease alive. Tried once: the next heartbeat is the repetition."""
         body = Heartbeat(
             fence=self._fence,
             ranks=ranks,
+            waits_for=waits_for,
+            waited_seconds=waited_seconds,
             step=step,
             steps_per_second=steps_per_second,
             features=features,
@@ -332,6 +336,7 @@ class Heartbeats:
         self._progress: tuple[int | None, float | None, float] = (None, None, 0.0)
         self._features: FeaturesMade | None = None
         self._ranks: int | None = None
+        self._waits: tuple[str | None, float] = (None, 0.0)
         self._thread = threading.Thread(target=self._beat, name="heartbeats", daemon=True)
 
     def is_to_stop(self) -> bool:
@@ -349,6 +354,10 @@ class Heartbeats:
     def note_ranks(self, number: int) -> None:
         """What heartbeats say from now on: that a private run has as many."""
         self._ranks = number
+
+    def note_waiting(self, waits_for: str | None, seconds: float) -> None:
+        """What heartbeats say from now on: why nothing of the attempt has a place, and for how long that was so in all."""
+        self._waits = (waits_for, seconds)
 
     def cancel(self) -> None:
         """As if the control plane had asked for it."""
@@ -377,9 +386,15 @@ class Heartbeats:
             if rate is not None:
                 rate = min(rate, UNEVEN / max(time.monotonic() - since, 1e-3))
             features = self._features
+            waits_for, waited = self._waits
             try:
                 reply = self._control.heartbeat(
-                    step=step, steps_per_second=rate, features=features, ranks=self._ranks
+                    step=step,
+                    steps_per_second=rate,
+                    features=features,
+                    ranks=self._ranks,
+                    waits_for=waits_for,
+                    waited_seconds=waited,
                 )
             except UnreachableError:
                 pass  # The next heartbeat is the repetition.

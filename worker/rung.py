@@ -30,7 +30,7 @@ from tan_core.planner import SMALLEST_PART, Candidate, Target, candidate, simula
 from tan_core.spec import Scalar
 from tan_core.spec.study import Metric
 from tan_core.wire import CURVE_POINTS, CurvePoint, RungScore, SearchAssignment, TrialWeights
-from worker.at_once import microbatch_size, trial_device
+from worker.at_once import devices_lent, microbatch_size, trial_device
 from worker.begin import go_on_from, model_for, weights_left
 from worker.metric import drawn_like, score_of, some_of
 
@@ -168,6 +168,7 @@ class RungRun:
             train_loss=recent if recent is not None and math.isfinite(recent) else None,
             clipped_fraction=_mean(self._clipped),
             seconds=self._seconds,
+            devices=devices_lent(),
             heat=self._has_ended_heat,
             curve=self._curve,
         )

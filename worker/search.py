@@ -21,6 +21,7 @@ from worker.budget import BudgetStopper
 from worker.curves import CurveStopper
 from worker.driver import Driver, Outcome, connect
 from worker.features import UnwantedError, put_splits
+from worker.places import Places, nodes_now
 from worker.progress import SearchProgress
 from worker.report import TrialReporter
 from worker.resources import of_trial, told
@@ -95,7 +96,7 @@ def _run_trials(
             pulses=pulses,
             progress_timeout_seconds=driver.settings.progress_timeout_seconds,
         )
-        each = of_trial(ray.cluster_resources(), driver.settings)
+        each = of_trial(nodes_now(), driver.settings)
         log.info("trials have %s each", told(each))
         tuner = tune.Tuner(
             tune.with_resources(
@@ -139,7 +140,8 @@ def _run_trials(
             ),
         )
         try:
-            tuner.fit()
+            with Places(1, each, driver.settings, driver.heartbeats):
+                tuner.fit()
         except Exception:
             # Tune wraps what a callback raises, a wish to cancel too.
             if not driver.heartbeats.cancelled.is_set():
@@ -152,7 +154,7 @@ def _load(assignment: SearchAssignment, driver: Driver) -> TrialData | None:
     settings, is_unwanted = driver.settings, driver.heartbeats.is_to_stop
     verify(assignment.dataset, storage=settings.storage)
     checkpoint = checkpoint_of(assignment, settings)
-    each = of_trial(ray.cluster_resources(), settings)
+    each = of_trial(nodes_now(), settings)
     splits: dict[tuple[bool, ...], ray.ObjectRef] = {}
 
     extractors = extractors_for(assignment, checkpoint)

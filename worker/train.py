@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -39,18 +40,18 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
     """Run the ranks to their end."""
     quieten_ray()
     # Ray and torch take seconds to load: by now the lease is being kept.
-    import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
     from worker.features import UnwantedError, keep_features
+    from worker.places import Places, nodes_now
     from worker.train_loop import train_loop
 
     connect(assignment.run_id)
     heartbeats = driver.heartbeats
 
     def ranks_now() -> Ranks:
-        ranks = of_ranks(ray.cluster_resources(), assignment.workers, driver.settings)
+        ranks = of_ranks(nodes_now(), assignment.workers, driver.settings)
         heartbeats.note_ranks(ranks.number)
         return ranks
 
@@ -86,7 +87,17 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
                 failure_config=FailureConfig(max_failures=0, max_preemption_failures=0),
             ),
         )
-        with _interrupted_when_cancelled(heartbeats), _ended_when_hung(assignment, driver):
+        with (
+            _interrupted_when_cancelled(heartbeats),
+            _ended_when_hung(assignment, driver),
+            Places(
+                ranks.number,
+                ranks.each,
+                driver.settings,
+                heartbeats,
+                too_few=partial(give_up, driver),
+            ),
+        ):
             ended = trainer.fit().return_value
     except UnwantedError:
         return Outcome(outcome="cancelled")

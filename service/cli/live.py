@@ -98,7 +98,7 @@ class PlainDisplay:
     def __exit__(self, *_: object) -> None: ...
 
     def update(self, progress: StudyProgress) -> None:
-        """Print what changed: a phase, a finished trial or repetition, now and then the steps."""
+        """Print what changed: a phase, a finished trial or repetition, what is waited for, now and then the steps."""
         before, line = self._said, None
         if progress.state != before.state:
             line = _phase(progress)
@@ -108,6 +108,8 @@ class PlainDisplay:
             line = f"  {finals_line(progress)}"
         elif progress.attempt != before.attempt and (progress.attempt or 0) > 1:
             line = f"  attempt {progress.attempt} goes on"
+        elif progress.reason and progress.reason != before.reason:
+            line = f"  {progress.reason}"
         elif progress.step != before.step and self._is_due(progress):
             line = f"  {steps_line(progress)}"
         elif progress.features and self._is_due(progress):

@@ -283,6 +283,10 @@ class Attempt(Base):
     """Told to end at its next checkpoint: its end is no failure."""
     ranks: Mapped[int | None]
     """Of a private run, as the driver counted them; None: it did not say."""
+    waits_for: Mapped[str | None]
+    """Why nothing of it has a place in the cluster yet, as the driver says."""
+    waited_seconds: Mapped[float] = mapped_column(server_default="0")
+    """For how long that was so, in all: nothing was computed meanwhile."""
     exit_code: Mapped[int | None]
     """Of the driver, as the cluster saw it end."""
     last_lines: Mapped[str | None]

@@ -20,6 +20,7 @@ class AttemptView(BaseModel):
                     "state": "lost",
                     "reason": "the driver ended with exit code 137 without a final report (failed)",
                     "paused": False,
+                    "ranks": 2,
                     "exit_code": 137,
                     "last_lines": "Killed",
                     "created_at": "2026-11-21T12:00:00Z",
@@ -38,6 +39,8 @@ class AttemptView(BaseModel):
     reason: str | None
     paused: bool
     """Whether it was told to end, for a pause or because its search was ended early: then its end is no failure."""
+    ranks: int | None
+    """Of a private run, as many as the cluster had room for; null before the driver has said so, and of a search."""
     exit_code: int | None
     """Of its driver, as the cluster saw it end."""
     last_lines: str | None

@@ -105,6 +105,7 @@ def _view(run: Run, attempt: Attempt) -> AttemptView:
             "state": attempt.state,
             "reason": attempt.reason,
             "paused": attempt.pause_requested_at is not None,
+            "ranks": attempt.ranks,
             "exit_code": attempt.exit_code,
             "last_lines": attempt.last_lines,
             "created_at": attempt.created_at,

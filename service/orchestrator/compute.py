@@ -5,15 +5,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Study
 
-# Hours of one device: a GPU where the cluster has them, else a core. One device per simulation, those of the finals
-# too; every rank of a private run, for as long as its attempts, as many as each had. One that has not said so yet counts
-# as all that the study asks for.
+# Hours of one device: a GPU where the cluster has them, else a core. What each simulation had, those of the finals
+# too; every rank of a private run, for as long as its attempts, as many as each had, but while they waited for a place.
+# One that has not said how many counts as all that the study asks for.
 _DEVICE_HOURS = """
-((SELECT coalesce(sum((score ->> 'seconds')::float8), 0)
+((SELECT coalesce(sum((score ->> 'seconds')::float8 * coalesce((score ->> 'devices')::float8, 1)), 0)
   FROM trial, jsonb_array_elements(trial.scores || trial.repeats) AS score
   WHERE trial.study_id = study.id)
  + (SELECT coalesce(sum(coalesce(attempt.ranks, (study.spec -> 'train' -> 'workers')::bigint) * greatest(0,
-      extract(epoch FROM coalesce(attempt.finished_at, now()) - attempt.submitted_at)::float8)), 0)
+      extract(epoch FROM coalesce(attempt.finished_at, now()) - attempt.submitted_at)::float8 - attempt.waited_seconds)), 0)
   FROM attempt JOIN run ON run.id = attempt.run_id
   WHERE run.study_id = study.id AND run.kind = 'private')
 ) / 3600

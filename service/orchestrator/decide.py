@@ -63,6 +63,7 @@ class AttemptView:
     finished_at: datetime | None = None
     reason: str | None = None
     retryable: bool = True
+    waits_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +202,9 @@ def _pausing(
 ) -> Decision:
     """Of a driver that lives. Once it was told, a resume waits until it has ended."""
     if attempt.pause_requested_at is None:
-        return Decision(action=Action.PAUSE, reason=rests) if rests else WAIT
+        if rests:
+            return Decision(action=Action.PAUSE, reason=rests)
+        return Decision(action=Action.WAIT, reason=attempt.waits_for)
     is_overdue = _lasted(attempt.pause_requested_at, now, listening_since) > PAUSE_GRACE
     if is_overdue and rests != ENDING_EARLY:  # whose trials nobody would begin again
         return Decision(action=Action.STOP, reason="paused, but it came to no checkpoint")

@@ -51,6 +51,7 @@ async def look(session: AsyncSession, study_id: str, *, owner: str) -> Look | No
             heartbeat_at=row.heartbeat_at,
             stop_requested_at=row.stop_requested_at,
             pause_requested_at=row.pause_requested_at,
+            waits_for=row.waits_for,
         )
     return Look(
         state=row.state,
@@ -70,7 +71,8 @@ _LOOK = text(f"""
 SELECT study.state, study.reason, study.pause_requested, study.finish_requested,
     study.cancel_requested OR {IS_USED_UP} AS is_to_end, {NUM_RUNNING} AS num_running,
     run.id AS run_id, run.kind, live.number, live.submission_id, live.created_at, live.submitted_at,
-    live.heartbeat_at, live.stop_requested_at, live.pause_requested_at, clock_timestamp() AS now
+    live.heartbeat_at, live.stop_requested_at, live.pause_requested_at, live.waits_for,
+    clock_timestamp() AS now
 FROM study
 LEFT JOIN run ON run.study_id = study.id AND run.state = 'active'
 LEFT JOIN attempt AS live ON live.run_id = run.id AND live.state = 'live'

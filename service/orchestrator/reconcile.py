@@ -331,7 +331,9 @@ class Reconciler:
         study, run, attempt = scene.study, scene.run, scene.attempt
         match decision.action:
             case Action.WAIT:
-                study.reason = decision.reason
+                if study.reason != decision.reason:
+                    study.reason = decision.reason
+                    await append_state(scene.session, study)  # pages and terminals show it
             case Action.START_ATTEMPT:
                 study.resting = False
                 if not study.suspended or await self._has_slot(scene.session, study):
@@ -584,4 +586,5 @@ def _view(attempt: Attempt | None) -> AttemptView | None:
         finished_at=attempt.finished_at,
         reason=attempt.reason,
         retryable=attempt.retryable,
+        waits_for=attempt.waits_for,
     )

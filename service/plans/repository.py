@@ -53,7 +53,7 @@ async def simulated(
 
 def _work(stored: dict[str, Any]) -> Work:
     score = RungScore.model_validate(stored)
-    return Work(examples=score.examples, device_seconds=score.seconds)
+    return Work(examples=score.examples, device_seconds=score.seconds * score.devices)
 
 
 async def trained(

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, bindparam, func, or_, select, update
+from sqlalchemy import BigInteger, Double, Text, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.tables import Attempt, Run, Study
+from tan_core.wire import Heartbeat
 
 
 async def attempt(session: AsyncSession, run_id: str, number: int) -> Attempt | None:
@@ -59,20 +60,30 @@ _BEAT = (
 )
 
 
-async def heard(
-    session: AsyncSession, run_id: str, number: int, *, ranks: int | None
-) -> Wanted | None:
-    """Note that the driver lives, and with how many ranks, and read what is wanted of it; None: its attempt is not the live one.
+async def heard(session: AsyncSession, run_id: str, report: Heartbeat) -> Wanted | None:
+    """Note that the driver lives, with how many ranks and what it waits for, and read what is wanted of it; None: its
+    attempt is not the live one.
 
     In one statement and without the study's lock: of all that drivers say this is said most.
     """
-    said = {"of_run": run_id, "of_number": number, "of_ranks": ranks}
+    said = {
+        "of_run": run_id,
+        "of_number": report.fence,
+        "of_ranks": report.ranks,
+        "of_places": report.waits_for,
+        "of_wait": report.waited_seconds,
+    }
     row = (await session.execute(_HEARD, said)).one_or_none()
     return None if row is None else Wanted(*row)
 
 
 _HEARD = (
-    _BEAT.values(ranks=func.coalesce(bindparam("of_ranks", type_=BigInteger), Attempt.ranks))
+    _BEAT.values(
+        ranks=func.coalesce(bindparam("of_ranks", type_=BigInteger), Attempt.ranks),
+        waits_for=bindparam("of_places", type_=Text),
+        # Rank 0 sends heartbeats of its own, and knows nothing of what was before it.
+        waited_seconds=func.greatest(bindparam("of_wait", type_=Double), Attempt.waited_seconds),
+    )
     .where(Run.id == Attempt.run_id, Study.id == Run.study_id)
     .returning(
         Run.kind,

@@ -111,7 +111,7 @@ async def assignment(context: Context, driver: Driver) -> Assignment:
 async def heartbeat(context: Context, driver: Driver, report: Heartbeat) -> HeartbeatReply:
     """Note that the driver lives and how far it is; say whether it is still wanted."""
     async with context.database.reading() as session:
-        wanted = await repository.heard(session, driver.run_id, driver.fence, ranks=report.ranks)
+        wanted = await repository.heard(session, driver.run_id, report)
         if wanted is None:
             attempt = await repository.attempt(session, driver.run_id, driver.fence)
             raise _stale(driver, attempt and attempt.state)

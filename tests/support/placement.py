@@ -23,7 +23,9 @@ from tan_core.mechanism import Mechanism
 from tan_core.models.extractor import Extractor
 from tests.support.assignments import search_assignment
 from tests.support.datasets import dataset_ref
+from worker.at_once import devices_lent
 from worker.features import UnwantedError, put_splits
+from worker.places import nodes_now
 from worker.resources import of_ranks, of_trial
 from worker.settings import WorkerSettings
 
@@ -53,8 +55,14 @@ class Trial(tune.Trainable):
             time.sleep(0.1)
         time.sleep(1.0)  # for others to see it too
         (self.folder / f"{gpu}-{self.trial_id}").unlink()
-        is_writable = self.data.flags.writeable
-        return {"gpu": gpu, "sharing": sharing, "file": self.file(), "is_writable": is_writable, "done": True}  # fmt: skip
+        return {
+            "gpu": gpu,
+            "sharing": sharing,
+            "file": self.file(),
+            "is_writable": self.data.flags.writeable,
+            "devices": devices_lent(),
+            "done": True,
+        }
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         return True
@@ -80,13 +88,13 @@ def placed(gpus_per_trial: float | None, at_once: int, folder: Path) -> list[dic
     meeting = folder / f"meeting-{at_once}"
     meeting.mkdir()
     given = tune.with_parameters(Trial, data=np.arange(2_000_000), folder=meeting, at_once=at_once)
-    resources = of_trial(ray.cluster_resources(), settings(gpus_per_trial))
+    resources = of_trial(nodes_now(), settings(gpus_per_trial))
     tuner = tune.Tuner(
         tune.with_resources(given, resources),
         tune_config=tune.TuneConfig(num_samples=TRIALS, reuse_actors=True),
         run_config=tune.RunConfig(storage_path=str(folder / "tune"), verbose=0),
     )
-    keys = ("gpu", "sharing", "file", "is_writable")
+    keys = ("gpu", "sharing", "file", "is_writable", "devices")
     return [{key: each.metrics[key] for key in keys} for each in tuner.fit()]
 
 
@@ -118,7 +126,7 @@ def features(folder: Path) -> dict[str, Any]:
     mechanism = Mechanism(sampling_rate=0.2, noise_multiplier=1.0, clip_norm=1.0, steps=2)
     assignment = search_assignment(ref, mechanism=mechanism, search={"space": {"learning_rate": 1}})
     other = assignment.model_copy(update={"dataset": ref.model_copy(update={"num_train": 7})})
-    each = of_trial(ray.cluster_resources(), settings())
+    each = of_trial(nodes_now(), settings())
     put = partial(put_splits, settings=settings(), each=each)
 
     found = ray.get(put(assignment, Listening(folder), is_unwanted=lambda: False))
@@ -172,7 +180,7 @@ def main() -> None:
         "unstated": placed(None, 2, folder),
         "quarters": placed(0.25, 8, folder),
     }
-    ranks = of_ranks(ray.cluster_resources(), 4, settings())
+    ranks = of_ranks(nodes_now(), 4, settings())
     told["ranks"] = [ranks.number, ranks.each]
     told["is_still_waiting"] = ray.wait([waiting], timeout=0)[0] == []
     (folder / "told.json").write_text(json.dumps(told))

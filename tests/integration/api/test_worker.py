@@ -416,6 +416,26 @@ class TestHeartbeat:
         for odd in (0, -1, 2**64, 1.5):
             assert (await driver.call("POST", "/heartbeat", ranks=odd)).status_code == 422
 
+    async def test_what_it_waits_for_is_known_until_it_says_otherwise_and_for_how_long_it_did(
+        self, client, settings, private, database
+    ):
+        driver, known = Driver(client, settings, private), []
+        for said in (
+            {"waits_for": "waiting for\x00 a place", "waited_seconds": 5.0},
+            {"waits_for": "waiting for a place", "waited_seconds": 10.0},
+            {"waited_seconds": 10.5},
+            {"step": 1},  # of rank 0, which was not there
+        ):
+            assert (await driver.call("POST", "/heartbeat", **said)).status_code == 200
+            async with database.session() as session:
+                attempt = await session.get_one(Attempt, (private, 1))
+                known.append((attempt.waits_for, attempt.waited_seconds))
+        waits = "waiting for a place"
+        assert known == [(waits, 5.0), (waits, 10.0), (None, 10.5), (None, 10.5)]
+        for odd in (-1.0, "NaN", None):
+            answer = await driver.call("POST", "/heartbeat", waited_seconds=odd)
+            assert answer.status_code == 422
+
     async def test_steps_only_rise(self, client, settings, private, study_id):
         driver = Driver(client, settings, private)
         for step in (10, 30, 20):

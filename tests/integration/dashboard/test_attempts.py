@@ -26,6 +26,27 @@ async def test_an_attempt_is_shown_with_its_end_and_its_last_lines(
     assert f"/studies/{study_id}/logs?run=private&attempt=1" in hrefs
 
 
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [(1, "attempt 2: live, 1 of 2 ranks"), (2, "attempt 2: live"), (None, "attempt 2: live")],
+)
+async def test_a_run_that_has_fewer_ranks_than_it_asked_for_says_so(
+    client: httpx.AsyncClient, context: Context, ranks: int | None, told: str
+) -> None:
+    study_id = await seeding.training(context)
+    async with context.database.session() as session:
+        (await session.get_one(Attempt, (f"{study_id}-private", 2))).ranks = ranks
+        study = await session.get_one(Study, study_id)
+        study.spec = {**study.spec, "train": {**study.spec["train"], "workers": 2}}
+
+    page = await get(client, f"/ui/studies/{study_id}")
+
+    lines = [line.strip() for line in page.text["attempts"].splitlines()]
+    assert f"Private run, {told}" in lines
+    attempts = (await client.get(f"/studies/{study_id}/attempts")).json()["items"]
+    assert attempts[-1]["ranks"] == ranks
+
+
 @pytest.mark.parametrize(("is_paused", "verb"), [(False, "pause"), (True, "resume")])
 async def test_a_study_offers_what_can_be_done_with_it(
     client: httpx.AsyncClient, context: Context, is_paused: bool, verb: str

@@ -864,18 +864,43 @@ class TestComputeBudget:
         assert study["reason"] == "budget.gpu_hours: 1 are used up"
         assert world.launcher.stopped == [f"{study_id}-search-a1"]
 
-    @pytest.mark.parametrize(("ranks", "state"), [(None, "failed"), (4, "failed"), (1, "training")])
-    async def test_ranks_of_a_private_run_count_each(
-        self, world: World, database: Database, ranks: int | None, state: str
+    async def test_trials_that_share_a_gpu_count_as_the_parts_of_it_that_they_have(
+        self, world: World
     ) -> None:
-        """Those that there are, where the cluster has no room for all that the study asks for."""
+        study_id = await world.submit(budget={"gpu_hours": 1.0})
+        await world.tick(3)
+        trial = make_trial(
+            state="completed", scores=[make_score(0, 0.5, seconds=14_000.0, devices=0.25)]
+        )
+        await world.report(f"{study_id}-search", "PUT", "/trials/0", trial=trial)
+        await world.tick(2)
+        assert (await world.study(study_id))["state"] == "simulating"
+
+        trial["repeats"] = [make_score(0, 0.5, seed=1, seconds=2_000.0, devices=0.25)]
+        await world.report(f"{study_id}-search", "PUT", "/trials/0", trial=trial)
+        await world.tick(4)
+
+        assert (await world.study(study_id))["state"] == "failed"
+
+    @pytest.mark.parametrize(
+        ("ranks", "minutes", "state"),
+        [(None, 0, "failed"), (4, 0, "failed"), (1, 0, "training"), (4, 2, "training")],
+    )
+    async def test_ranks_of_a_private_run_count_each(
+        self, world: World, database: Database, ranks: int | None, minutes: int, state: str
+    ) -> None:
+        """Those that there are, where the cluster has no room for all that the study asks for, while they have a place."""
         study_id = await world.to_training(budget={"gpu_hours": 1.0}, train={"workers": 4})
         async with database.session() as session:
             run = await session.get_one(Run, f"{study_id}-private")
             await session.execute(
                 update(Attempt)
                 .where(Attempt.run_id == run.id)
-                .values(submitted_at=Attempt.submitted_at - timedelta(minutes=16), ranks=ranks)
+                .values(
+                    submitted_at=Attempt.submitted_at - timedelta(minutes=16),
+                    ranks=ranks,
+                    waited_seconds=60.0 * minutes,
+                )
             )
 
         await world.tick(4)

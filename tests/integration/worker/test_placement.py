@@ -40,6 +40,7 @@ def test_so_many_trials_share_a_gpu_as_were_stated(told: Told, stated: str) -> N
     assert len(trials) == 8
     assert {each["gpu"] for each in trials} == {"0", "1"}
     assert max(each["sharing"] for each in trials) == STATED[stated]
+    assert {each["devices"] for each in trials} == {1 / STATED[stated]}
 
 
 def test_ranks_take_whole_gpus_and_never_more_than_there_are(told: Told) -> None:

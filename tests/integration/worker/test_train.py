@@ -1,11 +1,13 @@
 """A private run on two ranks, from its assignment to its final report, on a real Ray."""
 
+import contextlib
 import hashlib
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tan_core.wire import PrivateAssignment
+from tests.integration.worker.conftest import ray_environment
 from tests.support.driver_logs import JSON, records
 from worker.report import EXIT_FENCED
 
@@ -70,6 +73,51 @@ def test_a_private_run_on_two_ranks_completes_and_its_log_names_run_attempt_and_
     of_ranks = records(ray_head.worker_lines(), run_id)
     begun = [each for each in of_ranks if "begins on cpu" in each["message"]]
     assert {each["rank"] for each in begun} == {0, 1}
+
+
+@pytest.mark.slow
+def test_a_run_that_has_no_place_says_so_and_begins_when_it_has_one(
+    plane: "ControlPlaneServer",
+    start: "Start",
+    ray_head: "RayHead",
+    private_of: PrivateOf,
+    new_books: NewBooks,
+) -> None:
+    plane.books = books = new_books(private_of(steps=20))
+    with held(ray_head, cpus=1):
+        driver = start("worker.train")
+        waits = "waiting for 2 places with 1 CPU each: the Ray cluster has 2, and others use them"
+        wait_until(lambda: waits in {beat.waits_for for _, beat in books.heartbeats}, driver)
+        assert books.charged == 0
+    out, _ = driver.communicate(timeout=200)
+    assert driver.returncode == 0, out
+    check_books(books)
+    assert max(beat.waited_seconds for _, beat in books.heartbeats) > 0
+    assert books.heartbeats[-1][1].waits_for is None
+
+
+@contextlib.contextmanager
+def held(head: "RayHead", *, cpus: int) -> Iterator[None]:
+    """So many cores of the cluster are another's."""
+    code = f"""
+import ray, sys
+from ray.util import placement_group
+ray.init(address="{head.address}", log_to_driver=False)
+ray.get(placement_group([{{"CPU": {cpus}}}]).ready())
+print("held", flush=True)
+sys.stdin.read()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=ray_environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        yield
+        other.communicate(timeout=60)
 
 
 def last_step(books: "Books") -> int:

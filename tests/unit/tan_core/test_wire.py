@@ -53,6 +53,7 @@ class TestVersion:
         15: "b92553f0e720fa6f",  # batch norms may be frozen, and what a network reads of images is said
         16: "3c10c7f4c6b832e8",  # heartbeats say how far features are
         17: "398f7fcecd0e66e8",  # and how many ranks a private run has
+        18: "bcdb3c8e1fa2df67",  # and what an attempt waits for; a score tells what part of a GPU it had
     }
     """By version: what the fields of all messages and their types hash to."""
 

@@ -85,7 +85,7 @@ def test_tasks_are_as_large_as_the_pace_behind_the_first_call_says(
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr(features.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(features.ray, "cluster_resources", lambda: {"CPU": 2})
+    monkeypatch.setattr(features, "nodes_now", lambda: [{"CPU": 2}])
     shared: list[tuple[range, int]] = []
     monkeypatch.setattr(
         Sharing, "_shared", lambda self, _, records, rows, size: shared.append((rows, size)) or []
@@ -102,7 +102,7 @@ def test_a_rank_finds_its_features_and_waits_for_nobody_also_where_it_is_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who is lent a core and waits for a file would wait for ever for one whose tasks wait for that core."""
-    monkeypatch.setattr(features.ray, "cluster_resources", lambda: {"CPU": 1.0})
+    monkeypatch.setattr(features, "nodes_now", lambda: [{"CPU": 1.0}])
     extractor = Flat()
     monkeypatch.setattr(features, "extractor_for", lambda *_: extractor)
     ref = dataset_ref(inspect(None, source="digits"))

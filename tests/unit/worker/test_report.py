@@ -427,6 +427,21 @@ def test_heartbeats_say_how_many_ranks_there_are(plane: Plane, control: ControlP
         assert soon(lambda: told()[-2:] == [3, 3])
 
 
+def test_heartbeats_say_what_the_attempt_waits_for(plane: Plane, control: ControlPlane) -> None:
+    plane.reply = {"desired": "run"}
+
+    def told() -> list[object]:
+        bodies = [body for _, _, body in plane.seen if body is not None]
+        return [(body["waits_for"], body["waited_seconds"]) for body in bodies]
+
+    with Heartbeats(control, interval_seconds=0.02) as heartbeats:
+        assert soon(lambda: (None, 0.0) in told())
+        heartbeats.note_waiting("waiting for a place", 5.0)
+        assert soon(lambda: told()[-1] == ("waiting for a place", 5.0))
+        heartbeats.note_waiting(None, 7.0)
+        assert soon(lambda: told()[-1] == (None, 7.0))
+
+
 def test_heartbeats_say_how_far_features_are_until_it_is_heard_that_all_are_there(
     plane: Plane, control: ControlPlane
 ) -> None:

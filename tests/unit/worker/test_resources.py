@@ -2,7 +2,7 @@
 
 import pytest
 
-from worker.resources import Ranks, of_ranks, of_trial, tasks_at_once, told
+from worker.resources import Ranks, of_ranks, of_trial, places, tasks_at_once, told, why_waiting
 from worker.settings import WorkerSettings
 
 
@@ -26,26 +26,30 @@ def test_a_trial_asks_for_what_is_stated_or_for_a_gpu_where_there_is_one(
 ) -> None:
     wanted = {"cpu": 1} if asked is None else {"cpu": 1, "gpu": asked}
 
-    assert of_trial({"CPU": 8, "GPU": gpus}, settings(gpus_per_trial=stated)) == wanted
+    assert (
+        of_trial([{"CPU": 8}, {"CPU": 8, "GPU": gpus}], settings(gpus_per_trial=stated)) == wanted
+    )
 
 
 @pytest.mark.parametrize(
-    ("cluster", "changes", "expected"),
+    ("nodes", "changes", "expected"),
     [
-        ({"CPU": 8}, {}, Ranks(4, use_gpu=False)),
-        ({"CPU": 2}, {}, Ranks(2, use_gpu=False)),
-        ({}, {}, Ranks(1, use_gpu=False)),
-        ({"CPU": 8, "GPU": 2}, {}, Ranks(2, use_gpu=True)),
-        ({"CPU": 2, "GPU": 8}, {}, Ranks(2, use_gpu=True)),  # each has a core as well
-        ({"CPU": 1}, {"autoscaling": True}, Ranks(4, use_gpu=False)),
-        ({"GPU": 1}, {"autoscaling": True}, Ranks(4, use_gpu=True)),
-        ({}, {"autoscaling": True, "gpus_per_trial": 0.5}, Ranks(4, use_gpu=True)),
+        ([{"CPU": 8}], {}, Ranks(4, use_gpu=False)),
+        ([{"CPU": 1}, {"CPU": 1}], {}, Ranks(2, use_gpu=False)),
+        ([], {}, Ranks(1, use_gpu=False)),
+        ([{"CPU": 8, "GPU": 2}], {}, Ranks(2, use_gpu=True)),
+        ([{"CPU": 2, "GPU": 8}], {}, Ranks(2, use_gpu=True)),  # each has a core as well
+        ([{"CPU": 1, "GPU": 8}, {"CPU": 16}], {}, Ranks(1, use_gpu=True)),  # of its own node
+        ([{"GPU": 8}, {"CPU": 16}], {}, Ranks(1, use_gpu=True)),
+        ([{"CPU": 1}], {"autoscaling": True}, Ranks(4, use_gpu=False)),
+        ([{"GPU": 1}], {"autoscaling": True}, Ranks(4, use_gpu=True)),
+        ([], {"autoscaling": True, "gpus_per_trial": 0.5}, Ranks(4, use_gpu=True)),
     ],
 )
 def test_ranks_are_cut_to_what_is_there_unless_the_cluster_grows(
-    cluster: dict, changes: dict, expected: Ranks
+    nodes: list, changes: dict, expected: Ranks
 ) -> None:
-    assert of_ranks(cluster, 4, settings(**changes)) == expected
+    assert of_ranks(nodes, 4, settings(**changes)) == expected
 
 
 @pytest.mark.parametrize(("use_gpu", "each"), [(True, {"CPU": 1, "GPU": 1}), (False, {"CPU": 1})])
@@ -81,7 +85,43 @@ def test_tasks_are_more_than_run_and_no_more_than_a_study_may_have(
     cluster: dict, each: dict, limit: int | None, number: int, number_where_it_grows: int
 ) -> None:
     found = [
-        tasks_at_once(cluster, each, limit, settings(autoscaling=grows)) for grows in (False, True)
+        tasks_at_once([cluster], each, limit, settings(autoscaling=grows))
+        for grows in (False, True)
     ]
 
     assert found == [number, number_where_it_grows]
+
+
+@pytest.mark.parametrize(
+    ("node", "each", "number"),
+    [
+        ({"CPU": 8}, {"cpu": 1}, 8),
+        ({"CPU": 8.0, "GPU": 1.0}, {"cpu": 1, "gpu": 0.1}, 8),
+        ({"CPU": 40, "GPU": 3}, {"cpu": 1, "gpu": 0.1}, 30),
+        ({"CPU": 8, "GPU": 2}, {"cpu": 1, "gpu": 0.4}, 4),  # and no part of each
+        ({"CPU": 8, "GPU": 3}, {"cpu": 1, "gpu": 2}, 1),
+        ({"CPU": 8}, {"cpu": 1, "gpu": 1}, 0),
+    ],
+)
+def test_a_node_has_as_many_places_as_it_has_room_for(node: dict, each: dict, number: int) -> None:
+    assert places([node], each) == number
+    assert places([node, node, {}], each) == 2 * number
+
+
+GPU = {"CPU": 1, "GPU": 1}
+
+
+@pytest.mark.parametrize(
+    ("number", "nodes", "grows", "words"),
+    [
+        (2, [GPU, {"CPU": 8}], False, "waiting for 2 places with 1 CPU and 1 GPU each: the Ray cluster has 1"),
+        (1, [], False, "waiting for a place with 1 CPU and 1 GPU: the Ray cluster has none"),
+        (1, [], True, "waiting for a place with 1 CPU and 1 GPU: the Ray cluster has none yet"),
+        (1, [GPU], True, "waiting for a place with 1 CPU and 1 GPU: the Ray cluster has 1, and others use it"),
+        (2, [GPU] * 3, False, "waiting for 2 places with 1 CPU and 1 GPU each: the Ray cluster has 3, and others use them"),
+    ],
+)  # fmt: skip
+def test_who_waits_for_places_says_for_how_many_and_what_there_is(
+    number: int, nodes: list, grows: bool, words: str
+) -> None:
+    assert why_waiting(number, GPU, nodes, settings(autoscaling=grows)) == words

@@ -116,7 +116,9 @@ class TestRanks:
         """Which takes hours: for a rank whose node went meanwhile Ray Train would wait for ever."""
         gpus, given, kept = [4], list[Any](), list[Any]()
         monkeypatch.setattr(train, "connect", lambda _: None)
-        monkeypatch.setattr("ray.cluster_resources", lambda: {"CPU": 8.0, "GPU": float(gpus[0])})
+        monkeypatch.setattr(
+            "worker.places.nodes_now", lambda: [{"CPU": 8.0, "GPU": float(gpus[0])}]
+        )
         monkeypatch.setattr(
             "worker.features.keep_features", lambda *_, **__: gpus.append(gpus.pop() - 1)
         )

@@ -317,6 +317,7 @@ ATTEMPTS: list[Json] = [
         "state": "lost",
         "reason": "the cluster lost the job",
         "paused": False,
+        "ranks": None,
         "exit_code": 137,
         "last_lines": "Killed",
         "created_at": STUDY["created_at"],

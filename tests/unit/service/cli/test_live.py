@@ -151,6 +151,14 @@ class TestDisplays:
             "  features: 60 of 90 records",
         ]
 
+    def test_a_log_says_what_a_study_waits_for_meanwhile(self) -> None:
+        file, waits = io.StringIO(), "waiting for a place with 1 CPU: the Ray cluster has none"
+        with PlainDisplay(Console(file=file, width=200), "digits", lambda: 0.0) as display:
+            for reason in ("trial 1", None, waits, waits, None):
+                display.update(StudyProgress(state="training", reason=reason))
+
+        assert file.getvalue().splitlines() == ["digits", "training: trial 1", f"  {waits}"]
+
     def test_a_terminal_gets_the_picture(self) -> None:
         file = io.StringIO()
         console = Console(file=file, width=120, force_terminal=True, color_system=None)

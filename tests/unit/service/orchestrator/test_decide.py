@@ -112,6 +112,22 @@ class TestBeforeAndAfterAttempts:
         assert action(attempt(state="failed", retryable=False)) is Action.FAIL
 
 
+class TestWaitingForAPlace:
+    WAITS = "waiting for a place with 1 CPU: the Ray cluster has 2, and others use them"
+
+    def test_what_a_driver_waits_for_is_the_reason(self) -> None:
+        waits = decided(attempt(waits_for=self.WAITS), job(JobStatus.RUNNING))
+        assert waits == Decision(action=Action.WAIT, reason=self.WAITS)
+
+    def test_whoever_is_to_end_or_to_rest_is_told_so(self) -> None:
+        waiting, running = attempt(waits_for=self.WAITS), job(JobStatus.RUNNING)
+
+        assert action(waiting, running, cancel=True) is Action.STOP
+        assert action(waiting, running, pause=True) is Action.PAUSE
+        told = attempt(waits_for=self.WAITS, pause_requested_at=NOW)
+        assert decided(told, running, pause=True).reason != self.WAITS
+
+
 class TestRestBetweenAttempts:
     @pytest.mark.parametrize(("tries", "seconds"), [(1, 5), (2, 20), (3, 80), (4, 300), (99, 300)])
     def test_it_grows_with_attempts_without_progress(self, tries: int, seconds: int) -> None:

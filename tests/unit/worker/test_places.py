@@ -1,0 +1,174 @@
+"""What heartbeats say while Ray has no place for anything of an attempt; what Ray answers is stated here."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from worker import places
+from worker.places import TOO_FEW_SECONDS, Places, is_without_place, nodes_now
+from worker.settings import WorkerSettings
+
+JOB = "02000000"
+PERIOD = TOO_FEW_SECONDS / 4
+RANK = {"CPU": 1, "GPU": 1}
+
+
+class Cluster:
+    """What Ray says, one look after another; the last look again and again."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.groups: dict[str, str] = {}
+        self.gpus: list[int] = [1]
+        monkeypatch.setattr(places, "placement_group_table", self.table)
+        monkeypatch.setattr(places.ray, "nodes", self.nodes)
+        context = SimpleNamespace(get_job_id=lambda: JOB)
+        monkeypatch.setattr(places.ray, "get_runtime_context", lambda: context)
+
+    def table(self) -> dict[str, Any]:
+        return {number: {"state": state} for number, state in self.groups.items()}
+
+    def nodes(self) -> list[dict[str, Any]]:
+        lost = {"Alive": False, "Resources": {"CPU": 8.0, "GPU": 8.0}}
+        return [lost, *({"Alive": True, "Resources": {"CPU": 2.0, "GPU": 1.0}} for _ in self.gpus)]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(monkeypatch)
+
+
+class Told:
+    """Heartbeats, as far as they say this."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str | None, float]] = []
+
+    def note_waiting(self, waits_for: str | None, seconds: float) -> None:
+        self.said.append((waits_for, seconds))
+
+
+def looking(
+    told: Told, number: int, *, too_few: Callable[[str], None] | None = None, **changes: Any
+) -> Places:
+    settings = WorkerSettings(
+        api_url="http://tan", run_id="r1", fence=1, run_token=SecretStr("t"), **changes
+    )
+    heartbeats: Any = told
+    return Places(number, RANK, settings, heartbeats, too_few=too_few, look_every_seconds=0.001)
+
+
+def look(watched: Places, *, times: int = 1) -> None:
+    for _ in range(times):
+        watched._look(PERIOD)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_nodes_that_are_gone_have_room_for_nothing(cluster: Cluster) -> None:
+    assert nodes_now() == [{"CPU": 2.0, "GPU": 1.0}]
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ({}, False),
+        ({"aa" + JOB: "PENDING"}, True),
+        ({"aa" + JOB: "CREATED"}, False),
+        ({"aa" + JOB: "CREATED", "bb" + JOB: "PENDING"}, False),  # one trial runs, the next waits
+        ({"aa" + JOB: "REMOVED", "bb" + JOB: "PENDING"}, True),
+        ({"aa01000000": "PENDING", "bb" + JOB: "CREATED"}, False),
+        ({"aa01000000": "CREATED", "bb" + JOB: "PENDING"}, True),  # of another job
+        ({"aa01000000": "PENDING"}, False),
+    ],
+)
+def test_who_was_given_nothing_that_was_asked_for_is_without_a_place(
+    cluster: Cluster, groups: dict[str, str], expected: bool
+) -> None:
+    cluster.groups = groups
+    assert is_without_place() is expected
+
+
+def test_heartbeats_say_what_is_waited_for_and_for_how_long_it_was(cluster: Cluster) -> None:
+    told = Told()
+    watched = looking(told, 1)
+    cluster.groups = {"aa" + JOB: "PENDING"}
+    look(watched, times=2)
+    cluster.groups = {"aa" + JOB: "CREATED"}
+    look(watched)
+
+    waits = "waiting for a place with 1 CPU and 1 GPU: the Ray cluster has 1, and others use it"
+    assert told.said == [(waits, PERIOD), (waits, 2 * PERIOD), (None, 2 * PERIOD)]
+
+
+def test_it_looks_by_itself_and_says_nothing_any_more_when_it_is_left(cluster: Cluster) -> None:
+    told = Told()
+    cluster.groups = {"aa" + JOB: "PENDING"}
+    with looking(told, 1):
+        while not told.said:
+            pass
+    assert told.said[0][0] is not None
+    assert told.said[-1][0] is None
+
+
+def test_a_cluster_that_cannot_be_asked_is_asked_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, asked = Told(), list[str]()
+
+    def away() -> dict[str, Any]:
+        asked.append("")
+        if len(asked) < 3:
+            raise RuntimeError("the GCS does not answer")
+        return {"aa" + JOB: {"state": "PENDING"}}
+
+    monkeypatch.setattr(places, "placement_group_table", away)
+    with looking(told, 1):
+        while not told.said:
+            pass
+    assert len(asked) >= 3
+
+
+class TestTooFew:
+    def test_room_for_some_of_the_ranks_ends_the_attempt_when_no_node_came_back(
+        self, cluster: Cluster
+    ) -> None:
+        ended = list[str]()
+        watched = looking(Told(), 2, too_few=ended.append)
+        cluster.groups = {"aa" + JOB: "PENDING"}
+        look(watched, times=3)
+        assert ended == []
+
+        look(watched)
+
+        assert ended == ["waiting for 2 places with 1 CPU and 1 GPU each: the Ray cluster has 1"]
+
+    def test_a_node_that_came_back_begins_the_wait_anew(self, cluster: Cluster) -> None:
+        ended = list[str]()
+        watched = looking(Told(), 2, too_few=ended.append)
+        cluster.groups = {"aa" + JOB: "PENDING"}
+        look(watched, times=3)
+        cluster.gpus = [1, 1]
+        look(watched)
+        cluster.gpus = [1]
+        look(watched, times=3)
+
+        assert ended == []
+
+    @pytest.mark.parametrize(
+        ("gpus", "changes"),
+        [
+            ([1, 1], {}),  # others use them
+            ([], {}),  # on processors it would take a hundred times as long: who wants that says so
+            ([1], {"autoscaling": True}),  # a node is on its way
+        ],
+    )
+    def test_otherwise_it_waits(
+        self, cluster: Cluster, gpus: list[int], changes: dict[str, Any]
+    ) -> None:
+        ended = list[str]()
+        watched = looking(Told(), 2, too_few=ended.append, **changes)
+        cluster.groups, cluster.gpus = {"aa" + JOB: "PENDING"}, gpus
+        look(watched, times=20)
+
+        assert ended == []
