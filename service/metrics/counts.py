@@ -38,6 +38,8 @@ class Counts:
     """By kind of their run, and state."""
     oldest_heartbeat_age: float
     """Of the live attempt that was heard of last the longest ago; 0 when none is live."""
+    without_place: Mapping[str, int]
+    """Live attempts for which Ray has no place, by kind of their run; every kind is there."""
     pulses: tuple[Pulse, ...]
 
 
@@ -59,6 +61,12 @@ async def count(session: AsyncSession) -> Counts:
     )
     heard_at = func.coalesce(Attempt.heartbeat_at, Attempt.submitted_at, Attempt.created_at)
     silent = await session.scalar(select(func.max(_age(heard_at))).where(Attempt.state == "live"))
+    waiting = await session.execute(
+        select(Run.kind, func.count())
+        .join(Attempt, Attempt.run_id == Run.id)
+        .where(Attempt.state == "live", Attempt.waits_for.is_not(None))
+        .group_by(Run.kind)
+    )
     pulses = await session.execute(
         select(
             OrchestratorPulse.owner,
@@ -74,6 +82,7 @@ async def count(session: AsyncSession) -> Counts:
         runs={(row[0], row[1]): row[2] for row in runs},
         attempts={(row[0], row[1]): row[2] for row in attempts},
         oldest_heartbeat_age=silent or 0.0,
+        without_place={"search": 0, "private": 0} | {row[0]: row[1] for row in waiting},
         pulses=tuple(Pulse(*row) for row in pulses),
     )
 

@@ -76,6 +76,12 @@ def _of_drivers(counts: Counts) -> Iterable[Metric]:
         "Silence of the live attempt that has been silent longest; 0 when none is live.",
         value=counts.oldest_heartbeat_age,
     )
+    without_place = GaugeMetricFamily(
+        "tan_runs_without_place", "Runs that wait for a place in the Ray cluster.", labels=["kind"]
+    )
+    for kind, number in counts.without_place.items():
+        without_place.add_metric([kind], number)
+    yield without_place
 
 
 def _of_orchestrators(counts: Counts) -> Iterable[Metric]:

@@ -73,6 +73,7 @@ async def test_an_empty_service_has_numbers_too(client):
     assert sample(samples, "tan_studies", state="training") == 0
     assert sample(samples, "tan_queue_depth") == 0
     assert sample(samples, "tan_heartbeat_oldest_age_seconds") == 0
+    assert sample(samples, "tan_runs_without_place", kind="private") == 0
     assert sample(samples, "tan_attempts_lost_total", kind="search") == 0
 
 
@@ -90,7 +91,7 @@ async def test_studies_runs_and_drivers_are_counted(client, context, database, o
         await session.execute(
             update(Attempt)
             .where(Attempt.run_id == f"{training}-private", Attempt.number == 2)
-            .values(heartbeat_at=func.now() - timedelta(hours=2))
+            .values(heartbeat_at=func.now() - timedelta(hours=2), waits_for="waiting for a place")
         )
     samples = await scraped(client)
     states = {"queued": 1, "training": 1, "failed": 1, "completed": 0, "cancelled": 0}
@@ -100,6 +101,8 @@ async def test_studies_runs_and_drivers_are_counted(client, context, database, o
     assert sample(samples, "tan_runs", kind="private", state="active") == 1
     assert sample(samples, "tan_attempts_lost_total", kind="private") == 1
     assert sample(samples, "tan_attempts", kind="private", state="live") == 1
+    assert sample(samples, "tan_runs_without_place", kind="private") == 1
+    assert sample(samples, "tan_runs_without_place", kind="search") == 0
     assert 7200 <= sample(samples, "tan_heartbeat_oldest_age_seconds") < 7300
 
 
