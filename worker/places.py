@@ -49,6 +49,7 @@ class Places:
         heartbeats: where it is said.
         too_few: called once the cluster has had room for some of them, and not for all, for :data:`TOO_FEW_SECONDS`; what
             begins anew then may ask for fewer. None: nothing may.
+        leave: called once the attempt is to stop, for good or for now, and has no place: nobody else would notice.
         look_every_seconds: time between two looks.
     """
 
@@ -59,11 +60,13 @@ class Places:
         settings: WorkerSettings,
         heartbeats: Heartbeats,
         *,
+        leave: Callable[[], None],
         too_few: Callable[[str], None] | None = None,
         look_every_seconds: float = LOOK_EVERY_SECONDS,
     ) -> None:
         self._number, self._each, self._settings = number, each, settings
         self._heartbeats = heartbeats
+        self._leave = leave
         self._too_few = too_few
         self._look_every_seconds = look_every_seconds
         self._told: str | None = None
@@ -108,5 +111,7 @@ class Places:
             self._told = waits_for
         self._heartbeats.note_waiting(waits_for, self._waited)
         is_to_end = self._lacked >= TOO_FEW_SECONDS and not self._settings.autoscaling
-        if waits_for is not None and is_to_end and self._too_few is not None:
+        if waits_for is not None and self._heartbeats.is_to_stop():
+            self._leave()
+        elif waits_for is not None and is_to_end and self._too_few is not None:
             self._too_few(waits_for)

@@ -140,7 +140,9 @@ def _run_trials(
             ),
         )
         try:
-            with Places(1, each, driver.settings, driver.heartbeats):
+            with Places(
+                1, each, driver.settings, driver.heartbeats, leave=driver.heartbeats.cancel
+            ):
                 tuner.fit()
         except Exception:
             # Tune wraps what a callback raises, a wish to cancel too.

@@ -95,6 +95,7 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
                 ranks.each,
                 driver.settings,
                 heartbeats,
+                leave=_interrupt,
                 too_few=partial(give_up, driver),
             ),
         ):
@@ -103,7 +104,8 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
         return Outcome(outcome="cancelled")
     except SystemExit:
         # Ray Train leaves so after SIGINT.
-        return Outcome(outcome="cancelled", reason="interrupted")
+        is_told = heartbeats.is_to_stop()
+        return Outcome(outcome="cancelled", reason=None if is_told else "interrupted")
     except Exception as error:  # noqa: BLE001 - whatever ended the ranks is the reason of the attempt
         if heartbeats.cancelled.is_set():
             return Outcome(outcome="cancelled")
@@ -123,7 +125,7 @@ def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Generator[None]:
             if over.is_set():
                 return
         if not over.wait(CANCEL_GRACE_SECONDS):
-            os.kill(os.getpid(), signal.SIGINT)
+            _interrupt()
 
     thread = threading.Thread(target=watch, name="cancel", daemon=True)
     thread.start()
@@ -132,6 +134,11 @@ def _interrupted_when_cancelled(heartbeats: Heartbeats) -> Generator[None]:
     finally:
         over.set()
         thread.join()
+
+
+def _interrupt() -> None:
+    """Ray Train hears of it."""
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 @contextmanager

@@ -76,7 +76,7 @@ def test_a_private_run_on_two_ranks_completes_and_its_log_names_run_attempt_and_
 
 
 @pytest.mark.slow
-def test_a_run_that_has_no_place_says_so_and_begins_when_it_has_one(
+def test_a_run_that_has_no_place_says_so_can_be_paused_and_begins_when_it_has_one(
     plane: "ControlPlaneServer",
     start: "Start",
     ray_head: "RayHead",
@@ -85,6 +85,15 @@ def test_a_run_that_has_no_place_says_so_and_begins_when_it_has_one(
 ) -> None:
     plane.books = books = new_books(private_of(steps=20))
     with held(ray_head, cpus=1):
+        driver = start("worker.train")
+        wait_until(lambda: books.heartbeats and books.heartbeats[-1][1].waits_for, driver)
+        books.desired = "pause"
+        out, _ = driver.communicate(timeout=30)
+        assert driver.returncode == 0, out
+        assert [finish.outcome for finish in books.finishes] == ["cancelled"]
+        books.desired = "run"
+        begin_anew(books)
+
         driver = start("worker.train")
         waits = "waiting for 2 places with 1 CPU each: the Ray cluster has 2, and others use them"
         wait_until(lambda: waits in {beat.waits_for for _, beat in books.heartbeats}, driver)

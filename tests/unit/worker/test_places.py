@@ -43,21 +43,35 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 class Told:
     """Heartbeats, as far as they say this."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_to_stop: bool = False) -> None:
         self.said: list[tuple[str | None, float]] = []
+        self.is_to_stop = lambda: is_to_stop
 
     def note_waiting(self, waits_for: str | None, seconds: float) -> None:
         self.said.append((waits_for, seconds))
 
 
 def looking(
-    told: Told, number: int, *, too_few: Callable[[str], None] | None = None, **changes: Any
+    told: Told,
+    number: int,
+    *,
+    leave: Callable[[], None] = lambda: None,
+    too_few: Callable[[str], None] | None = None,
+    **changes: Any,
 ) -> Places:
     settings = WorkerSettings(
         api_url="http://tan", run_id="r1", fence=1, run_token=SecretStr("t"), **changes
     )
     heartbeats: Any = told
-    return Places(number, RANK, settings, heartbeats, too_few=too_few, look_every_seconds=0.001)
+    return Places(
+        number,
+        RANK,
+        settings,
+        heartbeats,
+        leave=leave,
+        too_few=too_few,
+        look_every_seconds=0.001,
+    )
 
 
 def look(watched: Places, *, times: int = 1) -> None:
@@ -127,6 +141,22 @@ def test_a_cluster_that_cannot_be_asked_is_asked_again(
         while not told.said:
             pass
     assert len(asked) >= 3
+
+
+@pytest.mark.parametrize(
+    ("state", "is_to_stop", "leaves"),
+    [("PENDING", True, 1), ("PENDING", False, 0), ("CREATED", True, 0)],
+)
+def test_who_is_to_stop_leaves_at_once_where_nothing_has_begun(
+    cluster: Cluster, state: str, is_to_stop: bool, leaves: int
+) -> None:
+    """What runs goes on to its checkpoint, and notices by itself."""
+    left = list[None]()
+    watched = looking(Told(is_to_stop=is_to_stop), 1, leave=lambda: left.append(None))
+    cluster.groups = {"aa" + JOB: state}
+    look(watched)
+
+    assert len(left) == leaves
 
 
 class TestTooFew:
