@@ -103,10 +103,12 @@ def sent_by_options(options: Mapping[str, str]) -> Generator[None]:
         options: by what the API calls them. Of these names only those that are no English are replaced
             within messages.
     """
-    technical = "|".join(re.escape(name) for name in options if re.search("[_:]", name))
+    technical = [name for name in options if re.search("[_:]", name)]
+    words = re.compile(rf"\b({'|'.join(map(re.escape, technical))})\b")
 
     def said(text: str) -> str:
-        return re.sub(rf"\b({technical})\b", lambda name: options[name[0]], text)
+        # Of no names a pattern is empty, and found everywhere.
+        return words.sub(lambda name: options[name[0]], text) if technical else text
 
     try:
         yield

@@ -132,6 +132,14 @@ class TestAudit:
         assert (done.code, "such as 7d" in done.err) == (2, True)
         assert server.requests == []
 
+    @pytest.mark.parametrize("flag", [(), ("--json",)])
+    def test_a_refusal_is_told_as_any_other(self, cli, server, flag):
+        detail = "this needs a token with the scope 'audit'"
+        server.answers["GET /audit"] = (403, {"detail": detail})
+        done = cli("audit", *flag)
+        assert (done.code, done.out) == (1, "")
+        assert f"error: {detail}\n" in done.err
+
     def test_page_by_page_up_to_the_limit(self, cli, server):
         server.answers["GET /audit"] = (200, {"items": [EVENT] * 1000, "next_cursor": "7"})
         assert len(json.loads(cli("audit", "--limit", "2000", "--json").out)) == 2000
