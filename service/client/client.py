@@ -52,7 +52,7 @@ class Client(Waiting, Models, Datasets):
 
     def revoke_token(self, token_id: str) -> None:
         """Let a token open nothing any more."""
-        self._send("DELETE", f"/tokens/{part(token_id)}")
+        self._done("DELETE", f"/tokens/{part(token_id)}")
 
     def read_audit(self, query: AuditQuery | Body | None = None) -> AuditPage:
         """Who did what, the newest first."""

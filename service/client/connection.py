@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Generator, Mapping
+from http import HTTPStatus
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -99,9 +100,18 @@ class Connection:
         """An answer that has to stay as it was signed."""
         response = self._send(method, path)
         try:
-            return response.json()
+            found = response.json()
         except ValueError as error:
             raise ClientError(_no_answer(response, "JSON", str(error))) from error
+        if not isinstance(found, dict):
+            raise ClientError(_no_answer(response, "JSON object", f"{found!r:.50}"))
+        return found
+
+    def _done(self, method: str, path: str) -> None:
+        """What is answered by no content: a page that a proxy shows in the service's place is no sign that it was done."""
+        response = self._send(method, path)
+        if response.status_code != HTTPStatus.NO_CONTENT:
+            raise ClientError(_no_answer(response, "answer", "it has a content"))
 
     def _send(
         self,

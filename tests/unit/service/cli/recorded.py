@@ -473,7 +473,7 @@ class RecordedServer:
             tag = f'"{hashlib.sha256(WEIGHTS).hexdigest()}"'
             return Response(WEIGHTS, media_type="application/octet-stream", headers={"ETag": tag})
         status, document = known.get(what, (404, _problem(404, {"detail": f"no {path}"})))
-        return JSONResponse(document, status)
+        return Response(status_code=status) if status == 204 else JSONResponse(document, status)
 
     def _filtered(self, request: Request) -> list[Json]:
         name = request.query_params.get("name")

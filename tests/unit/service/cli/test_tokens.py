@@ -84,7 +84,7 @@ class TestList:
 
 
 def test_revoke(cli, server):
-    server.answers["DELETE /tokens/0a1b2c3d4e5f"] = (200, {})
+    server.answers["DELETE /tokens/0a1b2c3d4e5f"] = (204, None)
     assert "revoked" in cli("token", "revoke", "0a1b2c3d4e5f").out
     assert json.loads(cli("token", "revoke", "0a1b2c3d4e5f", "--json").out)["revoked"] is True
 

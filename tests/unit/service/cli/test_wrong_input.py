@@ -143,6 +143,17 @@ def test_an_answer_that_leads_elsewhere_is_none(server: RecordedServer) -> None:
         client.revoke_token("t")
 
 
+@pytest.mark.parametrize("page", ["<html>Sign in</html>", "[]", "null"])
+def test_a_page_in_the_place_of_the_service_is_no_answer(page: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, text=page)
+
+    with Client("http://x", transport=httpx.MockTransport(answer)) as client:
+        for ask in (client.revoke_token, client.export_ledger, client.get_statement):
+            with pytest.raises(ClientError, match="is this the address of a TAN Search server"):
+                ask("t")
+
+
 class TestSeveral:
     def test_what_was_filed_is_told_before_what_was_refused(
         self, cli: Cli, server: RecordedServer
