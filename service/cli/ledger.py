@@ -280,10 +280,11 @@ def charge_release(
     """Charge a release outside of the service BEFORE it is made; exit 3 if the budget does not hold it."""
     import uuid
 
-    from service.cli.connect import document, open_client, sent_by_options
+    from service.cli.connect import document, open_client, readable, sent_by_options
     from service.cli.errors import CliError
     from service.cli.output import show, show_json
-    from service.client import UnreachableError
+    from service.client import ProblemError, UnreachableError
+    from service.client.patience import AWAY
     from service.client.studies import NEVER_SENT
 
     key = str(uuid.uuid4()) if idempotency_key is None else idempotency_key
@@ -292,6 +293,7 @@ def charge_release(
         "reason": reason, **({} if tenant is None else {"tenant": tenant}),
     }  # fmt: skip
     options = {name: f"--{name.replace('_', '-')}" for name in asked}
+    again = f"the same command with --idempotency-key {key} asks again, and cannot charge it twice"
     with open_client() as client, sent_by_options({**options, "Idempotency-Key": KEY_OPTION}):
         try:
             release = document(
@@ -302,8 +304,13 @@ def charge_release(
                 raise
             raise CliError(
                 f"the server at {error.url} did not answer ({error.cause}): the release may be charged",
-                hint=f"the same command with --idempotency-key {key} asks again, and cannot charge it twice",
+                hint=again,
             ) from error
+        except ProblemError as error:
+            if dry_run or error.status not in AWAY:
+                raise
+            refusal = readable(error)
+            raise CliError(f"the release may be charged: {refusal.message}", hint=again) from error
     if as_json:
         show_json(release)
     else:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from service import trial_table
 from service.calibration.schemas import Calibration
 from service.client.connection import SILENCE_SECONDS, Body, Connection, study_path
-from service.client.errors import LostAnswerError, UnreachableError
+from service.client.errors import LostAnswerError, ProblemError, UnreachableError
 from service.client.pages import every
 from service.client.stream import Event, events
 from service.logs.schemas import AttemptList
@@ -35,6 +35,8 @@ RESEND_AFTER_SECONDS = (0.5, 1.0, 2.0)
 MAX_PAGE = 200
 MAX_TRIAL_PAGE = 1000
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
+LOST_BY_PROXY = (502, 504)
+"""Said by a proxy that has had no answer of the service: what was sent may be done."""
 
 
 class Studies(Connection):
@@ -66,14 +68,16 @@ class Studies(Connection):
         while True:
             try:
                 return self._ask(StudyView, "POST", "/studies", body=study, headers=headers)
-            except UnreachableError as error:
+            except (UnreachableError, ProblemError) as error:
+                if isinstance(error, ProblemError) and error.status not in LOST_BY_PROXY:
+                    raise
                 was_sent = was_sent or not isinstance(error.__cause__, NEVER_SENT)
                 if not was_sent:
                     raise
                 wait = next(waits, None)
                 if wait is None:
                     raise LostAnswerError(
-                        self.url, error.cause, idempotency_key=key
+                        self.url, _cause(error), idempotency_key=key
                     ) from error.__cause__
                 time.sleep(wait)
 
@@ -213,6 +217,13 @@ class Studies(Connection):
         """Predictions of completed studies beside what was reached."""
         query = {"dataset": dataset, "model": model, "limit": limit}
         return self._ask(Calibration, "GET", "/calibration", query=query)
+
+
+def _cause(error: UnreachableError | ProblemError) -> str:
+    """Why there is no answer, in a few words."""
+    if isinstance(error, UnreachableError):
+        return error.cause
+    return f"{error.status} {error.problem.title}"
 
 
 def fields(query: Body | None) -> Mapping[str, Any]:

@@ -174,6 +174,20 @@ def test_a_release_whose_answer_is_lost_is_asked_for_again_by_its_key(
     assert len(set(sent)) == 2
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_nor_is_a_release_charged_twice_that_a_proxy_has_lost(
+    cli: Cli, answers: dict, status: int
+) -> None:
+    answers[f"POST {LEDGER}/releases"] = (status, {"detail": "try again in a moment"})
+    done = cli(*CHARGE)
+    assert done.code == 1
+    assert "the release may be charged" in done.err
+    assert "--idempotency-key mine asks again" in " ".join(
+        cli(*CHARGE, "--idempotency-key", "mine").err.split()
+    )
+    assert "may be charged" not in cli(*CHARGE, "--dry-run").err
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

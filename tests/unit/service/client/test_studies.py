@@ -90,14 +90,18 @@ class TestPages:
 class Flaky:
     """A server that stores what it is sent, and whose first answers are lost on the way."""
 
-    def __init__(self, *failures: Exception) -> None:
+    def __init__(self, *failures: Exception | int) -> None:
+        """What goes wrong; a number: a proxy has waited in vain, and says so by this status."""
         self.failures = list(failures)
         self.keys: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.keys.append(request.headers["Idempotency-Key"])
         if self.failures:
-            raise self.failures.pop(0)
+            failure = self.failures.pop(0)
+            if isinstance(failure, Exception):
+                raise failure
+            return httpx.Response(failure, text="<html>")
         return httpx.Response(201, json=STUDY)
 
 
@@ -121,6 +125,18 @@ class TestSubmit:
         assert self.submit(server) == STUDY["id"]
         assert len(server.keys) == 4
         assert len(set(server.keys)) == 1
+
+    @pytest.mark.parametrize("status", [502, 504])
+    def test_what_a_proxy_has_lost_is_asked_for_again_with_the_same_key(self, status: int) -> None:
+        server = Flaky(status)
+        assert self.submit(server) == STUDY["id"]
+        assert len(server.keys) == 2
+        assert len(set(server.keys)) == 1
+
+        server = Flaky(*[status] * 9)
+        with pytest.raises(LostAnswerError, match=str(status)) as caught:
+            self.submit(server)
+        assert caught.value.idempotency_key == server.keys[0]
 
     def test_two_submissions_have_two_keys(self) -> None:
         server = Flaky()
