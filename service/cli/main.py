@@ -3,6 +3,9 @@
 Start-up matters for a command line: a module that a command needs is imported inside the command.
 """
 
+import codecs
+import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -157,8 +160,23 @@ def _command(arguments: Sequence[str] | None) -> str:
     return " ".join(path)
 
 
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding does not know, as JSON escapes it: within JSON it is the same text."""
+    assert isinstance(error, UnicodeEncodeError)  # noqa: S101 - nothing is read with it
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def _write_whatever() -> None:
+    """Let no output fail over an ε, as on a terminal or in a pipe that is not UTF-8."""
+    codecs.register_error("escaped", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="escaped")
+
+
 def main() -> None:
     """Entry point of ``tan-cli``."""
+    _write_whatever()
     code = run()
     try:
         sys.stdout.flush()

@@ -1,5 +1,6 @@
 """What every verb owes: JSON, help, suggestions, completion, and the next command."""
 
+import json
 import os
 import subprocess
 import sys
@@ -169,6 +170,24 @@ def test_an_output_that_takes_no_more_is_told_in_a_line(arguments: tuple[str, ..
 
     assert done.returncode == 1
     assert done.stderr == "error: cannot read or write the output: No space left on device\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_an_output_that_is_not_utf_8_has_escapes(server: RecordedServer, encoding: str) -> None:
+    server.study["note"] = note = "é σ 😀"
+
+    def show(*flags: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "service.cli.main", "show", STUDY["id"], *flags],
+            env={**os.environ, "PYTHONIOENCODING": encoding},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout.decode(encoding)
+
+    assert r"\u03b5 = 2.9" in show()
+    assert json.loads(show("--json"))["note"] == note
 
 
 @pytest.mark.slow
