@@ -58,11 +58,13 @@ def page(request: Request, template: str, *, status: int = 200, **values: object
         awaiting=state.get("awaiting", 0),
         **values,
     )
+    # A lone surrogate, which JSON that somebody pasted may hold, is no UTF-8.
+    content = html.encode("utf-8", "replace")
     if "gzip" not in request.headers.get("accept-encoding", ""):
-        return HTMLResponse(html, status, headers=HEADERS)
+        return HTMLResponse(content, status, headers=HEADERS)
     # What a page repeats of its address cannot be used to guess its CSRF token by the length: the cookie
     # is SameSite=Strict, so no other site can ask for a page that has one.
-    packed = gzip.compress(html.encode(), compresslevel=5, mtime=0)
+    packed = gzip.compress(content, compresslevel=5, mtime=0)
     return HTMLResponse(packed, status, headers={**HEADERS, "Content-Encoding": "gzip"})
 
 

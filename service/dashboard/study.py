@@ -387,7 +387,7 @@ async def _curves(context: Context, study: StudyView, rung: int | None) -> tuple
             chart = curves_chart(await queries.curves(session, study.id, each))
             if chart is not None:
                 return each, chart
-    return wanted[0], None
+    return next(iter(wanted), 0), None
 
 
 async def _candidates_named(

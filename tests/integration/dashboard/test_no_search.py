@@ -25,6 +25,17 @@ async def test_a_studys_page_has_no_part_of_a_search(
     assert "trials" not in page.text["yaml"]
 
 
+async def test_its_parts_of_a_search_are_empty(client: httpx.AsyncClient, context: Context) -> None:
+    study_id = await seeding.submitted(context, search=GIVEN)
+
+    for part in ("trials", "trials.csv", "search", "curves", "curves?rung=1"):
+        assert (await client.get(f"/ui/studies/{study_id}/{part}")).status_code == 200, part
+    for chart in ("curves", "history"):
+        answer = await client.get(f"/ui/studies/{study_id}/charts/{chart}.csv")
+        assert answer.status_code == 404
+        assert "nothing is to be drawn" in answer.text
+
+
 async def test_it_stands_beside_one_with_a_search(
     client: httpx.AsyncClient, context: Context
 ) -> None:

@@ -34,6 +34,7 @@ from tests.support.many import copy_digits
 from tests.support.world import World
 
 LEDGER = "/datasets/digits/ledger"
+STATEMENT = Path(__file__).parents[2] / "unit/service/cli/statement.json"
 
 
 async def answer(client: httpx.AsyncClient, path: str) -> Any:
@@ -449,6 +450,12 @@ class TestVerifying:
 
             checks = await checks_of(context, text)
             assert {check.name for check in checks if check.is_bad} == bad, forge.__name__
+
+    async def test_text_that_is_no_utf_8_is_told(self, client: httpx.AsyncClient) -> None:
+        said = json.loads(STATEMENT.read_text())
+        said["privacy"]["accountant"] = "\ud800"
+
+        assert "does not hold" in await self.verdict(client, json.dumps(said))
 
     @pytest.mark.slow
     async def test_a_smaller_epsilon_is_found(
