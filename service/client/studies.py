@@ -203,8 +203,9 @@ class Studies(Connection):
         query = {"run": run, "attempt": attempt, "follow": follow}
         headers = {"Accept": "text/plain"}
         path = f"{study_path(study_id)}/logs"
-        # A driver may be silent for long.
-        with self._stream(path, query=query, headers=headers, silence=None) as response:
+        # A driver may be silent for long; what it wrote is there at once.
+        silence = None if follow else SILENCE_SECONDS
+        with self._stream(path, query=query, headers=headers, silence=silence) as response:
             yield from response.iter_text()
 
     def get_statement(self, study_id: str) -> dict[str, Any]:

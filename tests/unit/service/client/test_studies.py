@@ -75,6 +75,20 @@ class TestPages:
 
         assert asked == ["name=a", "name=a&cursor=1"]
 
+    @pytest.mark.parametrize(("follow", "silence"), [(None, 45.0), (False, 45.0), (True, None)])
+    def test_a_log_that_is_there_is_not_waited_for_without_end(
+        self, follow: bool | None, silence: float | None
+    ) -> None:
+        waits: list[float | None] = []
+
+        def answer(request: httpx.Request) -> httpx.Response:
+            waits.append(request.extensions["timeout"]["read"])
+            return httpx.Response(200, text="said\n")
+
+        with Client("http://x", transport=httpx.MockTransport(answer)) as client:
+            assert "".join(client.read_log("s-1", follow=follow)) == "said\n"
+        assert waits == [silence]
+
     def test_names_are_escaped_in_paths(self) -> None:
         paths: list[str] = []
 
