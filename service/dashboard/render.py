@@ -182,6 +182,7 @@ def _make_environment() -> Environment:
         "moment": moment,
         "duration": lambda seconds: text.duration(seconds).replace(text.MISSING, "–"),
         "epsilon": _epsilon,
+        "epsilon_text": text.epsilon,
         "estimate": _estimate,
         "remaining": _remaining,
         "entry_what": words.what,

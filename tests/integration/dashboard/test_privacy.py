@@ -112,6 +112,11 @@ class TestFigures:
             account["scope"]["epsilon"], account["scope"]["delta"], account["charged_epsilon"],
             account["committed_epsilon"], account["remaining_epsilon"],
         ]  # fmt: skip
+        charged, committed = (
+            text.epsilon(account[f"{each}_epsilon"]) for each in ("charged", "committed")
+        )
+        (bar,) = [each for each in page.all("svg") if each.get("class") == "budget"]
+        assert f" {charged} is charged and {committed} with" in (bar["aria-label"] or "")
         (held,) = account["reservations"]
         last = burndown["points"][-1]
         assert page.data["reservations"] == [
