@@ -35,7 +35,7 @@ from service.cli import (
     trials,
 )
 from service.cli.doctor import command as doctor
-from service.cli.errors import CliError, Exit
+from service.cli.errors import CliError, Exit, InputError
 
 app = typer.Typer(
     name="tan-cli",
@@ -127,9 +127,23 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return exit_.code if isinstance(exit_.code, int) else Exit.FAILED
     except OSError as error:
         return _unwritten(error)
+    except (UnicodeEncodeError, UnicodeDecodeError) as error:
+        return _no_text(error, arguments)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return Exit.DONE
+
+
+def _no_text(
+    error: UnicodeEncodeError | UnicodeDecodeError, arguments: Sequence[str] | None
+) -> int:
+    """The exit code where bytes were typed, or came by standard input, that are no text."""
+    from service.cli.output import show_error
+
+    bad = error.object[error.start : error.end]
+    refusal = InputError(f"{bad!a} is no text in UTF-8, and cannot be sent")
+    show_error(refusal, hint=f"{_command(arguments)} --help")
+    return refusal.exit_code
 
 
 def _unwritten(error: OSError) -> int:

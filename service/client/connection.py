@@ -171,6 +171,8 @@ class Connection:
             raise UnreachableError(self.url, "no answer in time") from error
         except httpx.HTTPError as error:
             raise UnreachableError(self.url, str(error) or type(error).__name__) from error
+        except UnicodeError as error:  # what a name server cannot be asked for
+            raise UnreachableError(self.url, "its host is no name") from error
 
 
 def _timeout(seconds: float | None) -> httpx.Timeout:

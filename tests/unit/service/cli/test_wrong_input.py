@@ -1,5 +1,6 @@
 """What is empty, unknown or mistyped is said to be so, and what to type next fits what was typed."""
 
+import io
 from pathlib import Path
 
 import httpx
@@ -141,6 +142,48 @@ def test_an_answer_that_leads_elsewhere_is_none(server: RecordedServer) -> None:
         pytest.raises(ClientError, match="was answered 307"),
     ):
         client.revoke_token("t")
+
+
+NO_TEXT = "a\udcff"
+"""As Python has an argument of bytes that are no UTF-8."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", NO_TEXT),
+        ("note", STUDY["id"], NO_TEXT),
+        ("list", "--search", NO_TEXT),
+        ("token", "create", NO_TEXT, "--scope", "read"),
+        ("dataset", "add", NO_TEXT, "--public"),
+        ("dataset", "show", NO_TEXT),
+        ("audit", "--actor", NO_TEXT),
+    ],
+)
+def test_bytes_that_are_no_text_are_refused(cli: Cli, server: RecordedServer, words: tuple) -> None:
+    done = cli(*words)
+    assert (done.code, done.out) == (2, "")
+    assert r"'\udcff' is no text in UTF-8" in done.err
+    assert "next: tan-cli " in done.err
+
+
+def test_nor_is_such_a_note_taken_from_standard_input(
+    cli: Cli, server: RecordedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = io.TextIOWrapper(io.BytesIO(b"a\xff"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", given)
+    done = cli("note", STUDY["id"], "-")
+    assert (done.code, r"b'\xff' is no text in UTF-8" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize("host", ["a" * 70, "..x"])
+def test_an_address_that_no_name_server_can_be_asked_for_is_told(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    monkeypatch.setenv("TAN_API_URL", f"http://{host}")
+    done = cli("list")
+    assert done.code == 1
+    assert f"cannot reach the server at http://{host} (its host is no name)" in done.err
 
 
 @pytest.mark.parametrize("page", ["<html>Sign in</html>", "[]", "null"])
