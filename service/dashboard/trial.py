@@ -64,6 +64,7 @@ async def download_curves(context: ContextDep, study_id: StudyId, number: Number
     Raises:
         NotFoundError: there is no such trial, or it has told none.
     """
+    await studies.expect(context, study_id)
     async with context.database.session() as session:
         found = (await queries.trials_named(session, study_id, [number])).get(number)
     trial = _expected(found, study_id, number)

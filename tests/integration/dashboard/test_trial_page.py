@@ -117,3 +117,9 @@ async def test_a_trial_that_is_none_is_said_to_be_none(
     page = await get(client, f"/ui/studies/{study_id}/trials/{number}", status=status)
 
     assert said in page.text["main"]
+
+
+@pytest.mark.parametrize("study", ["s-ffffffffffff", "%00"])
+async def test_of_no_study_there_are_no_curves(client: httpx.AsyncClient, study: str) -> None:
+    page = await get(client, f"/ui/studies/{study}/trials/0/curves.csv", status=404)
+    assert "there is no study" in page.text["main"]
