@@ -60,7 +60,8 @@ class ErrorPages:
 def _is_looked_at(scope: Scope) -> bool:
     """Whether the answer takes the place of the page in a browser's window."""
     headers = Headers(scope=scope)
-    if "hx-request" in headers:
+    # The answer to HEAD has no content that a page could be made of.
+    if "hx-request" in headers or scope["method"] == "HEAD":
         return False
     is_browser = "text/html" in headers.get("accept", "")
     return is_browser or (is_page(scope) and scope["method"] == "GET")

@@ -54,3 +54,10 @@ async def test_the_icon_is_where_browsers_look_for_it(app):
     answer = await Caller(app).get("/favicon.ico")
     assert answer.status_code == 307
     assert (await Caller(app).get(answer.headers["location"])).headers["content-type"] == "image/svg+xml"  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/ui/studies/s-0", "/ui/datasets/none"])
+async def test_what_is_not_there_is_so_for_a_browser_too(admin, path):
+    headers = {"Accept": "text/html"}
+    head, get = await admin.head(path, headers=headers), await admin.get(path, headers=headers)
+    assert (head.status_code, get.status_code) == (404, 404)
