@@ -58,7 +58,7 @@ def connect(target: Target) -> psycopg.Connection:
     """A connection of its own, outside of any transaction.
 
     Raises:
-        MaintenanceError: the database cannot be reached.
+        MaintenanceError: the database cannot be reached, or its URL says what PostgreSQL does not know.
         MigrationError: it is not UTF-8.
     """
     url = target.url.set(drivername="postgresql").render_as_string(hide_password=False)
@@ -68,6 +68,8 @@ def connect(target: Target) -> psycopg.Connection:
         )
     except psycopg.OperationalError as error:
         raise MaintenanceError(f"{target} cannot be reached: {str(error).strip()}") from error
+    except psycopg.ProgrammingError as error:
+        raise MaintenanceError(f"{target} is no URL of a database: {error}") from error
     try:
         expect_utf8(connection.info)
     except BaseException:
