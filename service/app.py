@@ -57,7 +57,7 @@ from service.publication import endpoints as publication
 from service.publication.published import Published, refuse_restored
 from service.request_id import RequestId
 from service.runs import endpoints as runs
-from service.settings import Settings, unread_settings
+from service.settings import Settings, SettingsError, read_settings, unread_settings
 from service.studies import endpoints as studies
 from service.trials import endpoints as trials
 from service.webhooks import endpoints as webhooks
@@ -194,7 +194,11 @@ class Server(uvicorn.Server):
 
 def main() -> int:
     """Serve until SIGINT or SIGTERM."""
-    settings = Settings()
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        logging.getLogger(__name__).error("%s", error)
+        return 2
     log_records.configure(settings.log_format)
     for told in unread_settings():
         logging.getLogger(__name__).warning("%s", told)

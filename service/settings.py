@@ -9,12 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from service.hosts import is_loopback
 from service.rate_limit import RateLimit, parse_rate_limit
 from service.webhook_urls import WebhookUrls
+from tan_core.errors import TanError
 from tan_core.log_records import LogFormat
 from tan_core.spec.addresses import DataUrls
 from tan_core.spec.base import listed
@@ -230,6 +231,24 @@ class Settings(BaseSettings):
     def pretrained_path(self) -> Path | None:
         """``pretrained_dir``, absolute."""
         return self.pretrained_dir and self.pretrained_dir.expanduser().resolve()
+
+
+class SettingsError(TanError, ValueError):
+    """Variables say what their settings cannot be. They are named, and their values, which may be secret, are not."""
+
+
+def read_settings() -> Settings:
+    """What the environment says.
+
+    Raises:
+        SettingsError: some of it cannot be had.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        faults = error.errors(include_input=False)
+        wrong = (f"TAN_{str(each['loc'][0]).upper()}: {each['msg']}" for each in faults)
+        raise SettingsError("; ".join(wrong)) from None
 
 
 def unread_settings(environ: Mapping[str, str] = os.environ) -> list[str]:

@@ -4,14 +4,18 @@ import logging
 import sys
 
 from service.local.supervisor import ServiceError, Supervisor
-from service.settings import Settings, unread_settings
+from service.settings import SettingsError, read_settings, unread_settings
 from tan_core import log_records
 from tan_core.errors import TanError
 
 
 def main() -> int:
     """Run until SIGINT or SIGTERM."""
-    settings = Settings()
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        _say(str(error))
+        return 1
     log_records.configure(settings.log_format, level=logging.WARNING)
     for told in unread_settings():
         _say(told)

@@ -192,7 +192,12 @@ class Supervisor:
     def _start(self) -> bool:
         """Start one after the other; False: it was told to stop on the way, and begins nothing further."""
         settings = self._settings
-        self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ServiceError(
+                f"cannot make {self._home} (TAN_HOME): {error.strerror or error}"
+            ) from error
         listener = self._listen()
         environment = {
             **own_settings(without=_NOT_FOR_CHILDREN),

@@ -16,7 +16,7 @@ from service.maintenance.backup import backup, restore
 from service.maintenance.look import look
 from service.maintenance.schema import bring_up, status
 from service.maintenance.target import open_target
-from service.settings import Settings
+from service.settings import Settings, read_settings
 from tan_core import log_records
 from tan_core.errors import TanError
 
@@ -24,9 +24,9 @@ from tan_core.errors import TanError
 def main() -> int:
     """Do it, and print what was done; an error is one line on standard error."""
     arguments = _parser().parse_args()
-    settings = Settings()
-    log_records.configure(settings.log_format, level=logging.WARNING)
     try:
+        settings = read_settings()
+        log_records.configure(settings.log_format, level=logging.WARNING)
         report = _run(arguments, settings)
     except TanError as error:
         sys.stderr.write(f"{error}\n")

@@ -42,12 +42,10 @@ def doctor(as_json: JsonFlag = False) -> None:
 
 def _checks() -> "dict[str, Check]":
     """Every check by its name. Without settings that can be read, those that need none."""
-    from pydantic import ValidationError
-
     from service.cli.doctor import machine, services
     from service.cli.doctor.check import failure
     from service.cli.settings import ClientSettings
-    from service.settings import Settings
+    from service.settings import SettingsError, read_settings
 
     client = ClientSettings.from_environment()
     database = services.Database()
@@ -59,9 +57,9 @@ def _checks() -> "dict[str, Check]":
         "memory": machine.memory,
     }
     try:
-        settings = Settings()
-    except ValidationError as error:
-        wrong = "; ".join(f"TAN_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors())
+        settings = read_settings()
+    except SettingsError as error:
+        wrong = str(error)
         advice = "the variables are explained in the README, under Configuration"
         return {"settings": lambda: failure(wrong, advice), **plain}
     return {

@@ -94,6 +94,23 @@ def test_with_a_short_token_nothing_but_this_machine_is_served(
         assert serve_api() == 2
 
 
+def test_a_setting_that_cannot_be_had_is_named_without_its_value(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("TAN_RATE_LIMIT", "sesame")
+    monkeypatch.setenv("TAN_WEBHOOK_URLS", "ftp://hooks.example/sesame")
+
+    assert serve_locally() == 1
+    said = capsys.readouterr().err
+    assert "tan-cli serve: TAN_RATE_LIMIT: Value error, expected REQUESTS_PER_SECOND,BURST" in said
+    assert "TAN_WEBHOOK_URLS: " in said
+    assert "sesame" not in said
+    assert serve_api() == 2
+    assert "TAN_RATE_LIMIT: " in caplog.text
+
+
 @pytest.mark.parametrize(
     ("mode", "is_told"), [(0o700, False), (0o711, False), (0o750, False), (0o755, True)], ids=oct
 )

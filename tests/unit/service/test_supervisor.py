@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from service.db.embedded import EmbeddedPostgresError
-from service.local.supervisor import Supervisor
+from service.local.supervisor import ServiceError, Supervisor
 from service.settings import Settings
 
 
@@ -43,3 +43,13 @@ def test_an_outage_is_told_once_with_its_cause_and_when_it_is_over(
     ]
     assert [bool(record.exc_info) for record in caplog.records] == [False, True, False, False]
     assert "No space left on device" in caplog.text
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    supervisor = Supervisor(Settings(home=tmp_path / "file/home"), say=print)
+
+    with pytest.raises(
+        ServiceError, match=r"cannot make .*/file/home \(TAN_HOME\): Not a directory"
+    ):
+        supervisor._start()  # pyright: ignore[reportPrivateUsage]
