@@ -3,12 +3,17 @@
 import time
 from collections.abc import Callable
 
+from httpx import ReadTimeout
+
 from service.cli import progress as study_progress
 from service.cli.connect import Json, document
 from service.cli.live import Display
 from service.client import Client, Event, ProblemError, UnreachableError
 from service.client.patience import Patience, unsaid
 
+LOG_SILENCE_SECONDS = 300.0
+"""Of a log that is followed, after which its server is asked whether it is still there: a driver may be silent for
+long, and so is a network that is gone."""
 TAIL_CHARACTERS = 4096
 """Of a log that was told, by which its place is found in the log that is read again."""
 
@@ -80,11 +85,18 @@ def follow_log(
                 known = "".join(client.read_log(study_id, run=run, attempt=attempt))
                 skip = written = _place(known, written, tail)
                 tail = tail if skip else ""
-            for part in client.read_log(study_id, run=run, attempt=attempt, follow=True):
-                new, skip = part[skip:], max(0, skip - len(part))
-                if new:
-                    write(new)
-                    written, tail = written + len(new), (tail + new)[-TAIL_CHARACTERS:]
+            try:
+                for part in client.read_log(
+                    study_id, run=run, attempt=attempt, follow=True, silence=LOG_SILENCE_SECONDS
+                ):
+                    new, skip = part[skip:], max(0, skip - len(part))
+                    if new:
+                        write(new)
+                        written, tail = written + len(new), (tail + new)[-TAIL_CHARACTERS:]
+            except UnreachableError as error:
+                if not isinstance(error.__cause__, ReadTimeout):
+                    raise
+                continue  # who says nothing may be there all the same: its attempts tell
             if not fitting or fitting[-1].finished_at:
                 return
             patience.pause()  # it has ended since, or the server has

@@ -198,13 +198,17 @@ class Studies(Connection):
         run: str | None = None,
         attempt: int | None = None,
         follow: bool | None = None,
+        silence: float | None = None,
     ) -> Iterator[str]:
-        """What a driver wrote, as it comes; with ``follow`` also what it writes from now on."""
+        """What a driver wrote, as it comes; with ``follow`` also what it writes from now on.
+
+        One that is followed may be silent for ``silence`` seconds, by default for ever.
+        """
         query = {"run": run, "attempt": attempt, "follow": follow}
         headers = {"Accept": "text/plain"}
         path = f"{study_path(study_id)}/logs"
         # A driver may be silent for long; what it wrote is there at once.
-        silence = None if follow else SILENCE_SECONDS
+        silence = silence if follow else SILENCE_SECONDS
         with self._stream(path, query=query, headers=headers, silence=silence) as response:
             yield from response.iter_text()
 

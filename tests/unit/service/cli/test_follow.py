@@ -81,12 +81,13 @@ def test_a_server_that_is_away_after_hours_of_silence_is_waited_for_as_long_as_a
 class Cut(httpx.SyncByteStream):
     """A log that breaks off behind what it says."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, error: Exception | None = None) -> None:
         self._text = text
+        self._error = error or httpx.ReadError("connection reset")
 
     def __iter__(self) -> Iterator[bytes]:
         yield self._text.encode()
-        raise httpx.ReadError("connection reset")
+        raise self._error
 
 
 class Script:
@@ -137,6 +138,22 @@ def test_a_log_that_breaks_off_goes_on_where_it_was() -> None:
 
     assert script.follow(Clock()) == "one\ntwo\nthree\n"
     assert script.said == ["the connection broke; trying again", "the connection is back"]
+
+
+def test_a_log_that_is_silent_for_long_is_asked_for_again_without_a_word() -> None:
+    silent = httpx.ReadTimeout("silent")
+    script = Script(Cut("one\n", silent), "one\ntwo\n")
+
+    assert script.follow(Clock()) == "one\ntwo\n"
+    assert script.said == []
+
+
+def test_a_log_of_which_a_lost_network_says_nothing_is_given_up() -> None:
+    script = Script(Cut("one\n", httpx.ReadTimeout("silent")), *[httpx.ReadTimeout("gone")] * 1000)
+
+    with pytest.raises(UnreachableError):
+        script.follow(Clock())
+    assert script.said == ["the connection broke; trying again"]
 
 
 def test_a_log_whose_beginning_was_dropped_meanwhile_goes_on_where_it_was() -> None:
