@@ -1,4 +1,4 @@
-"""What no rule about layers can see: a parameter that is used behind its layer's back."""
+"""What no rule about layers can see: a parameter that is used behind its layer's back, examples in another order."""
 
 import copy
 from collections.abc import Sequence
@@ -28,9 +28,11 @@ def check_coverage(
 ) -> None:
     """Refuse a model that has another gradient by plain autograd than by the engine's books.
 
-    Every example would still be clipped by the norm of what is added, so no privacy is lost, but the
-    model would not be trained as it says. A copy of it runs on random inputs, so this reads no data.
-    Parameters that are zero get random values first: a branch that starts at zero has no gradient.
+    Where a parameter is used outside of its layer, the model would not be trained as it says. Where a layer gets the
+    examples in another order, sorted say, parts of different examples would be taken for one: none of them would
+    be clipped by its own norm. So each example of the compared sums has a weight of its own. A copy of the model
+    runs on random inputs, so this reads no data. Parameters that are zero get random values first: a branch that
+    starts at zero has no gradient.
 
     Args:
         model: passes :func:`~tan_core.engine.check.check_model`; reads [B, *shape] floats, in the type of the
@@ -40,7 +42,7 @@ def check_coverage(
             the model must run.
 
     Raises:
-        ParameterError: a layer does not run, does not have examples as first dimension or works in
+        ParameterError: a layer does not run, does not have examples as first dimension and in their order, or works in
             place; or a parameter has another gradient. The message names it.
 
     Example:
@@ -56,8 +58,9 @@ def check_coverage(
         # with 29 more bits a tie is met no more, and what a layer does not see is missing as before.
         if hidden is not None and _is_hidden_in_float64(probe, inputs):
             raise ParameterError(
-                f"parameter {hidden!r} is used outside of the forward pass of its layer: its gradient "
-                "is incomplete there; move the use into the layer",
+                f"parameter {hidden!r} is used outside of the forward pass of its layer, or its layer does not have the examples, "
+                "in their order, as first dimension: what its layer sees is not the gradient of each example; move the use "
+                "into the layer, and leave the examples as they come",
                 field="model",
             )
         if precision is not Precision.FLOAT32:
@@ -118,8 +121,12 @@ def _hidden(probe: nn.Module, inputs: Tensor) -> str | None:
     with torch.no_grad():
         labels = torch.arange(len(inputs), device=inputs.device) % logits(probe, inputs).shape[1]
     try:
-        truth = _by_autograd(probe, inputs, labels)
-        got = clipped_sum(probe, inputs, labels, clip_norm=1.0, rule=no_clipping).sum
+        # Equal ones would not tell the parts of one example from those of another.
+        weights_B = torch.arange(1, len(inputs) + 1, device=inputs.device).to(inputs) / len(inputs)
+        truth = _by_autograd(probe, inputs, labels, weights_B)
+        got = clipped_sum(
+            probe, inputs, labels, clip_norm=1.0, rule=no_clipping, weights=weights_B
+        ).sum
     except RuntimeError as error:
         raise ParameterError(
             f"the model cannot be trained privately: {error}", field="model"
@@ -133,10 +140,13 @@ def _hidden(probe: nn.Module, inputs: Tensor) -> str | None:
     return None
 
 
-def _by_autograd(model: nn.Module, inputs: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """The gradients of the summed loss, flat, by name."""
+def _by_autograd(
+    model: nn.Module, inputs: Tensor, labels: Tensor, weights_B: Tensor
+) -> dict[str, Tensor]:
+    """The gradients of the weighted sum of losses, flat, by name."""
 
     def loss(read: Tensor) -> Tensor:
-        return functional.cross_entropy(model(read).to(inputs.dtype), labels, reduction="sum")
+        logits_BO = model(read).to(inputs.dtype)
+        return functional.cross_entropy(logits_BO, labels, reduction="none") @ weights_B
 
     return {name: g.flatten() for name, g in gradients(model, loss, inputs).items()}

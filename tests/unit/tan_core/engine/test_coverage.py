@@ -38,6 +38,29 @@ BEHIND = {
 }
 
 
+def _sorted(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    order = x[:, 0].argsort()
+    return x[order], order.argsort()
+
+
+def _between(m, x: torch.Tensor) -> torch.Tensor:
+    """One layer gets the examples sorted, and the next one as they came."""
+    rising, back = _sorted(x)
+    return m.last(m.first(rising).tanh()[back])
+
+
+def _throughout(m, x: torch.Tensor) -> torch.Tensor:
+    rising, back = _sorted(x)
+    return m.last(m.first(rising).tanh())[back]
+
+
+REORDERED = {
+    "turned": lambda m, x: m.last(m.first(x.flip(0)).tanh().flip(0)),
+    "sorted": _between,
+    "sorted-throughout": _throughout,
+}
+
+
 class TestCheckCoverage:
     @pytest.mark.parametrize("name", SMALL_MODELS)
     def test_every_registered_model_passes(self, name: str) -> None:
@@ -66,6 +89,17 @@ class TestCheckCoverage:
         model = Wired(wiring, first=nn.Linear(4, 4), gain=Gain(initial=0.0))
 
         with pytest.raises(ParameterError, match=message) as refused:
+            check_coverage(model, (4,))
+
+        assert refused.value.field == "model"
+
+    @pytest.mark.parametrize("wiring", REORDERED.values(), ids=REORDERED)
+    @pytest.mark.parametrize("first", [nn.Linear(4, 4), nn.PReLU(4)], ids=["known", "any"])
+    def test_examples_in_another_order_are_refused(self, wiring, first: nn.Module) -> None:
+        """Parts of different examples would be clipped as one, and the sum of all is as it should be."""
+        model = Wired(wiring, first=first, last=nn.Linear(4, 3))
+
+        with pytest.raises(ParameterError, match="in their order, as first dimension") as refused:
             check_coverage(model, (4,))
 
         assert refused.value.field == "model"
