@@ -200,7 +200,12 @@ def weight_rows(
     a, g = _channels_last(a), _channels_last(g)
     examples, outputs = a.shape[0] // views, padded(g.shape[1])
     inputs = kernel.size[0] * kernel.size[1] * a.shape[1]
-    rows = g.new_empty(examples, inputs + has_bias + has_gain, outputs)
+    size = examples, inputs + has_bias + has_gain, outputs
+    if (
+        g.shape[1:].numel() == 0
+    ):  # the kernel divides by the outputs, and writes where there are positions
+        return Rows(g.new_zeros(size), torch.zeros(examples, dtype=torch.float64))
+    rows = g.new_empty(size)
     squared = torch.empty(examples, dtype=torch.float64)
     shape, parts, own = _shape(a, g, kernel, views), (), None
     if standardised is not None:

@@ -245,6 +245,26 @@ class TestLayerGradients:
         lost = torch.finfo(torch.float32).eps * 2**0.5 * float(a.norm() * g.norm())
         assert truth.item() * 0.99 < got < truth.item() + lost * 1.01
 
+    @pytest.mark.filterwarnings("ignore:Initializing zero-element")
+    @pytest.mark.parametrize(("positions", "outputs"), [(0, 4), (3, 0), (0, 0)])
+    def test_without_positions_or_outputs_there_is_no_gradient(
+        self, positions: int, outputs: int
+    ) -> None:
+        """What the memory held before was taken for it, and of no outputs the process ended."""
+        layer = nn.Linear(6, outputs).double()
+        a, g = torch.ones(2, positions, 6).double(), torch.ones(2, positions, outputs).double()
+        before = [torch.full((2, 7, 16), torch.nan).double() for _ in range(16)]
+        del before  # freed, for the next tensors of this size
+
+        got = layer_gradients(layer, a, g, 1)
+
+        assert got.squared_norms.tolist() == [0, 0]
+        sums = got.weighted_sum(torch.ones(2).double())
+        assert {name: value.shape for name, value in sums.items()} == {
+            name: p.shape for name, p in layer.named_parameters()
+        }
+        assert not any(value.any() for value in sums.values())
+
     def test_a_padding_word_has_no_gradient(self) -> None:
         layer = nn.Embedding(4, 2, padding_idx=1)
 
