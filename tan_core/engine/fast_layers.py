@@ -30,6 +30,7 @@ from tan_core.engine.ways import (
     pool_window,
     small_kernel,
 )
+from tan_core.models.changed import is_refitted
 from tan_core.models.low_rank import LowRankLinear
 from tan_core.models.relu_group_norm import ReluGroupNorm
 from tan_core.models.weight_standardised import WeightStandardisedConv2d
@@ -46,7 +47,7 @@ def fast_methods(layer: nn.Module, *, is_channels_last: bool) -> Prepare | None:
         layer: any; a subclass of a known kind keeps its own methods.
         is_channels_last: whether images are laid out so.
     """
-    if "forward" in vars(layer):
+    if "forward" in vars(layer) or is_refitted(layer):
         return None
     if type(layer) is nn.Linear:
         if has_few_outputs(layer):

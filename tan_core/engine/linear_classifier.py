@@ -16,6 +16,7 @@ from tan_core.engine import native
 from tan_core.engine.chain import taken_apart
 from tan_core.engine.inputs import Picked
 from tan_core.engine.layers import is_changed
+from tan_core.models.changed import is_refitted
 
 _MOST_CLASSES: Final = 16
 """With more, two matrix products over the whole batch are as fast."""
@@ -44,6 +45,9 @@ def linear_classifier(model: nn.Module) -> LinearClassifier | None:
         return None
     is_trained = all(parameter.requires_grad for parameter in last.parameters())
     if not is_trained or any(map(is_changed, (*containers, *before, last))):
+        return None
+    # The kernel reads so many numbers of each, and a sum of its own has them in this order.
+    if is_refitted(last) or next(iter(last.parameters())) is not last.weight:
         return None
     return LinearClassifier(last, norm)
 

@@ -16,6 +16,7 @@ from tan_core.engine import gpu, native
 from tan_core.engine.layers.affine import ChannelSums
 from tan_core.engine.layers.convolution import kernel_of
 from tan_core.engine.onednn import is_faster, product
+from tan_core.models.changed import is_refitted
 from tan_core.models.relu_group_norm import ReluGroupNorm
 
 _SMALL: Final = 8192
@@ -297,6 +298,6 @@ _KINDS: Final[dict[type[nn.Module], Callable[[Any], Prepare]]] = {
 
 
 def way_through(layer: nn.Module) -> Prepare | None:
-    """Makes the way through a layer, anew when its parameters change; None where its very type has none."""
+    """Makes the way through a layer, anew when its parameters change; None where its very type has none, or it was refitted."""
     kind = _KINDS.get(type(layer))
-    return None if kind is None else kind(layer)
+    return None if kind is None or is_refitted(layer) else kind(layer)

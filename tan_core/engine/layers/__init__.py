@@ -25,7 +25,7 @@ from tan_core.engine.layers.bias import bias_alone
 from tan_core.engine.layers.linear import linear
 from tan_core.engine.layers.shift import position_embedding
 from tan_core.engine.layers.weight_standardised import is_frozen, weight_standardised
-from tan_core.models.changed import is_changed
+from tan_core.models.changed import is_changed, is_refitted
 from tan_core.models.frozen_batch_norm import FrozenBatchNorm
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
@@ -62,13 +62,15 @@ _LEAVES_OUT: Mapping[type[nn.Module], Callable[[Any], bool]] = {
 
 
 def is_known(layer: nn.Module) -> bool:
-    """Whether the books of a layer can be kept: of this very type, nothing added, nothing renamed.
+    """Whether the books of a layer can be kept: of this very type, nothing added, nothing replaced.
 
     A subclass may compute anything, and so may a hook that runs before or after the layer. Of a layer that is
     trained in part they are kept where that is its bias, or all but a standardised weight.
     """
     kind = type(layer)
-    if kind not in _KINDS or is_changed(layer) or not _IS_PLAIN.get(kind, lambda _: True)(layer):
+    if kind not in _KINDS or is_changed(layer) or is_refitted(layer):
+        return False
+    if not _IS_PLAIN.get(kind, lambda _: True)(layer):
         return False
     is_whole = all(p.requires_grad for p in layer.parameters(recurse=False))
     return is_whole or is_bias_alone(layer) or _LEAVES_OUT.get(kind, lambda _: False)(layer)

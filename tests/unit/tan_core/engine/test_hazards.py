@@ -1,5 +1,7 @@
 """What once slipped through: each of these moved a sum too far, lost a gradient or ended the process."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -227,3 +229,69 @@ class NormThenRelu(nn.GroupNorm):
 
     def forward(self, input):
         return super().forward(input).relu_()
+
+
+def refitted(layer: nn.Module, **replaced) -> nn.Module:
+    """What code does to a layer without telling it: a part of its weights is taken, or a fixed tensor."""
+    for name, value in replaced.items():
+        delattr(layer, name)
+        setattr(layer, name, value)
+    return layer
+
+
+def drawn(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0)))
+
+
+REFITTED = {
+    "convolution of fewer outputs": (
+        refitted(nn.Conv2d(3, 16, 3), weight=drawn(5, 3, 3, 3), bias=drawn(5)),
+        (3, 6, 6),
+    ),
+    "convolution of another kernel": (
+        refitted(nn.Conv1d(3, 16, 2), weight=drawn(16, 3, 3)),
+        (3, 6),
+    ),
+    "convolution of fewer inputs": (
+        refitted(nn.Conv2d(3, 16, 3), weight=drawn(16, 1, 3, 3)),
+        (1, 6, 6),
+    ),
+    "larger kernel": (refitted(nn.Conv2d(3, 16, 1), weight=drawn(16, 3, 3, 3)), (3, 6, 6)),
+    "fewer inputs": (refitted(nn.Linear(9, 3), weight=drawn(3, 6)), (6,)),
+    "fewer outputs": (refitted(nn.Linear(6, 5), weight=drawn(3, 6), bias=drawn(3)), (6,)),
+    "one bias for all": (refitted(nn.Linear(6, 5), bias=drawn(1)), (6,)),
+    "bias before weight": (refitted(nn.Linear(6, 3), weight=drawn(3, 6)), (6,)),
+    "fixed weight": (refitted(nn.Linear(6, 3), weight=drawn(3, 6).detach().double()), (6,)),
+    "fixed bias": (refitted(nn.Linear(6, 3), bias=drawn(3).detach().double()), (6,)),
+}
+
+
+class Read(nn.Module):
+    """Positive numbers as words."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x.abs().long().clamp_max(9)).sum(1)
+
+
+class TestRefitted:
+    """Kernels went by attributes that were true no longer, and read and wrote beside what was there."""
+
+    @pytest.mark.parametrize("behind", [False, True], ids=["alone", "in a chain"])
+    @pytest.mark.parametrize("name", REFITTED)
+    def test_a_layer_is_what_its_tensors_are(self, name: str, behind: bool) -> None:
+        layer, shape = copy.deepcopy(REFITTED[name])
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(4, *shape, generator=generator, dtype=torch.float64)
+        model = nn.Sequential(layer.double(), *([nn.Tanh()] if behind else []), nn.Flatten())
+
+        assert_exact(model, x, torch.tensor([0, 2, 1, 0]), views=1)
+
+    def test_an_embedding_of_more_words_keeps_those_of_examples_apart(self) -> None:
+        model = Read(refitted(nn.Embedding(4, 3), weight=drawn(10, 3))).double()
+        x = 10 * torch.rand(4, 5, generator=torch.Generator().manual_seed(0)).double()
+
+        assert_exact(model, x, torch.tensor([0, 2, 1, 0]))
