@@ -359,7 +359,8 @@ class _Products:
 @cache
 def kernels_are_faster() -> bool:
     """Whether this processor makes the scores of an ensemble faster by kernels than by torch, found out once, in some 30 ms."""
-    x, weights_TOF = torch.ones(128, 2048), torch.ones(16, 10, 2048)
+    x = torch.ones(128, 2048, dtype=torch.float32)
+    weights_TOF = torch.ones(16, 10, 2048, dtype=torch.float32)
     weights_NF, packed = (
         _differences(weights_TOF).flatten(0, 1),
         native.ensemble_weights(weights_TOF),

@@ -211,8 +211,9 @@ class SeededRandomness:
         """Standard normal noise, float32 [size], on the CPU; other numbers where no kernels are."""
         seed = self._word("noise", step)
         if not native.is_available():
-            return torch.randn(size, generator=_seeded(seed))
-        noise = torch.zeros(size)
+            return torch.randn(size, generator=_seeded(seed), dtype=torch.float32)
+        # The kernel writes float32, whatever torch makes by default.
+        noise = torch.zeros(size, dtype=torch.float32)
         native.add_normal(noise, seed, 1.0)
         return noise
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from tan_core.engine import onednn
-from tan_core.engine.onednn import linear, product
+from tan_core.engine.onednn import linear, product, times_faster_here
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +87,13 @@ class TestIsFaster:
         x, weight = torch.empty(examples, inputs), torch.empty(outputs, inputs)
 
         assert onednn.is_faster(x, weight) == is_expected
+
+    def test_it_is_timed_in_float32_whatever_type_torch_makes_by_default(self) -> None:
+        torch.set_default_dtype(torch.float64)
+        try:
+            assert times_faster_here.__wrapped__() > 0
+        finally:
+            torch.set_default_dtype(torch.float32)
 
 
 class TestLinear:

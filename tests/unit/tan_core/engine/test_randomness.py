@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tan_core.engine import PrivateRandomness, SeededRandomness
+from tan_core.engine import PrivateRandomness, SeededRandomness, native
 from tan_core.engine import randomness as randomness_module
 from tan_core.engine.randomness import Purpose, _below, _box_muller
 from tan_core.errors import ParameterError
@@ -224,6 +224,22 @@ class TestSeededRandomness:
         randomness = SeededRandomness(7)
 
         assert same(draw(randomness), draw(randomness)) == [True, True, True]
+
+    @pytest.mark.parametrize("has_kernels", [True, False])
+    def test_noise_is_the_same_whatever_type_torch_makes_by_default(
+        self, has_kernels: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if not has_kernels:
+            monkeypatch.setattr(native, "is_available", lambda: False)
+        expected = SeededRandomness(7).noise(3, 9)
+        torch.set_default_dtype(torch.float64)
+        try:
+            found = SeededRandomness(7).noise(3, 9)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+        assert found.dtype == torch.float32
+        assert torch.equal(found, expected)
 
 
 class TestThreshold:
