@@ -40,8 +40,8 @@ def check_model(model: nn.Module) -> None:
     Raises:
         ModelError: a layer mixes examples (batch normalisation), keeps statistics or a state,
             draws from torch's global generator (dropout), is compiled or wrapped by another library, changes its parameters when it runs, does
-            not have examples as first dimension, or has no shape yet; or nothing is trainable. The
-            message names the layer.
+            not have examples as first dimension, or has no shape yet; a parameter has a hook on its gradient, or lies where
+            another one does; or nothing is trainable. The message names the layer or parameter.
     """
     _validate.instance(nn.Module, model=model)
     for name, layer in model.named_modules():
@@ -64,6 +64,13 @@ def check_model(model: nn.Module) -> None:
                 f"parameter {name!r} is {parameter.dtype}: norms and sums need float32 or float64",
                 field="model",
             )
+        if parameter.requires_grad and _has_hooks(parameter):
+            raise ModelError(
+                f"parameter {name!r} has a hook on its gradient, which no step would run: the gradient of each example goes into "
+                "a sum and noise is added to all of it; train fewer parameters by requires_grad_(False), or take the hook away",
+                field="model",
+            )
+    _check_memory(model)
     trained = {p.dtype: name for name, p in model.named_parameters() if p.requires_grad}
     if not trained:
         raise ModelError("the model has no trainable parameter", field="model")
@@ -74,6 +81,27 @@ def check_model(model: nn.Module) -> None:
             "one type; what is frozen may be in another",
             field="model",
         )
+
+
+def _has_hooks(parameter: nn.Parameter) -> bool:
+    """Whether plain autograd would call somebody with its gradient."""
+    hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    return any(getattr(parameter, name, None) for name in hooks)
+
+
+def _check_memory(model: nn.Module) -> None:
+    """Refuse parameters that are two for autograd and one in memory: a trainer lays each out anew, and would part them."""
+    met: dict[int, tuple[str, nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.numel() == 0:
+            continue
+        other, first = met.setdefault(parameter.data_ptr(), (name, parameter))
+        if first is not parameter and (first.requires_grad or parameter.requires_grad):
+            raise ModelError(
+                f"parameters {other!r} and {name!r} lie in the same memory and are two, so each would be trained by itself; "
+                "share one parameter, as by decoder.weight = encoder.weight, or copy one",
+                field="model",
+            )
 
 
 def _reasons(layer: nn.Module) -> Iterator[str]:

@@ -128,6 +128,31 @@ class TestCheckModel:
         with pytest.raises(ParameterError, match="no trainable parameter"):
             check_model(nn.Linear(3, 3).requires_grad_(False))
 
+    def test_a_hook_on_a_gradient_that_no_step_would_run_is_refused(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        handle = model[1].weight.register_hook(lambda g: 0 * g)
+
+        with pytest.raises(ModelError, match=r"'1\.weight' has a hook on its gradient"):
+            check_model(model)
+
+        handle.remove()
+        check_model(model)
+        model[0].weight.register_post_accumulate_grad_hook(lambda p: None)
+        with pytest.raises(ModelError, match=r"'0\.weight' has a hook on its gradient"):
+            check_model(model)
+        model[0].requires_grad_(False)
+        check_model(model)
+
+    def test_two_parameters_in_one_memory_are_refused(self) -> None:
+        """A trainer would part them without a word."""
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        model[1].weight.data = model[0].weight.data
+
+        with pytest.raises(ModelError, match=r"'0\.weight' and '1\.weight' lie in the same memory"):
+            check_model(model)
+
+        check_model(model.requires_grad_(False).append(nn.Linear(4, 2)))
+
     def test_one_with_two_types_of_trained_parameters_is_refused_by_their_names(self) -> None:
         """Their vector would make all of them the wider one, behind the model's back."""
         model = nn.Sequential(nn.Linear(3, 3).double(), nn.Linear(3, 3))
