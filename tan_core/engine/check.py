@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
 
@@ -57,6 +57,12 @@ def check_model(model: nn.Module) -> None:
             raise ModelError(
                 f"parameter {name!r} is on the device meta, where it has a shape and no values: give it some first, as "
                 "by model.to_empty(device='cpu') and load_state_dict",
+                field="model",
+            )
+        if parameter.is_inference():
+            raise ModelError(
+                f"parameter {name!r} was made under torch.inference_mode, so nothing has a gradient there; make the model outside of it, "
+                "or under torch.no_grad",
                 field="model",
             )
         if parameter.requires_grad and parameter.dtype not in (torch.float32, torch.float64):
@@ -132,6 +138,17 @@ def _reasons(layer: nn.Module) -> Iterator[str]:
         yield "it writes to its weight whenever a private example is read; set max_norm=None"
     if isinstance(layer, _LOOKUPS) and layer.sparse:
         yield "its gradients are sparse; set sparse=False"
+    if isinstance(layer, _LOOKUPS) and layer.scale_grad_by_freq:
+        yield (
+            "its gradient depends on how often a word stands in the whole batch; set "
+            "scale_grad_by_freq=False"
+        )
+    for name, value in vars(layer).items():
+        if isinstance(value, Tensor) and value.grad_fn is not None:
+            yield (
+                f"its attribute {name!r} was computed of parameters before, with the way back to them, and the engine tries a copy of "
+                "the model, which cannot have it; call the model once under torch.no_grad, or use torch.nn.utils.parametrizations"
+            )
     if _has_spectral_norm(layer):
         yield "spectral normalisation keeps a state that moves at every run; use weight_norm"
 

@@ -105,6 +105,8 @@ def clipped_sum(
         raise ParameterError("final is told of parts of onto, which is missing", field="onto")
     if not isinstance(model, Books):
         _validate.instance(nn.Module, model=model)
+    if torch.is_inference_mode_enabled():
+        raise RuntimeError("torch.inference_mode is on, so nothing has a gradient; leave it")
     books = model if isinstance(model, Books) else Books(model)
     _check_type(inputs, books.dtype)
     books.check_precision()

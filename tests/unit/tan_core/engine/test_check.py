@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune
 
 from tan_core import models
 from tan_core.engine import check_model
@@ -38,6 +38,10 @@ REFUSED = {
     ),
     "max-norm": (nn.Embedding(4, 2, max_norm=1.0), "'1' is Embedding: it writes to its weight"),
     "sparse": (nn.EmbeddingBag(4, 2, sparse=True), "'1' is EmbeddingBag: .* sparse=False"),
+    "by-frequency": (
+        nn.Embedding(4, 2, scale_grad_by_freq=True),
+        "'1' is Embedding: .* in the whole batch; set scale_grad_by_freq=False",
+    ),
     "spectral-norm": (
         parametrizations.spectral_norm(nn.Linear(4, 4)),
         "'1' is ParametrizedLinear: spectral normalisation keeps a state",
@@ -127,6 +131,25 @@ class TestCheckModel:
     def test_a_model_with_nothing_to_train_is_refused(self) -> None:
         with pytest.raises(ParameterError, match="no trainable parameter"):
             check_model(nn.Linear(3, 3).requires_grad_(False))
+
+    def test_what_cannot_be_copied_is_named(self) -> None:
+        layer = nn.Linear(4, 4)
+        prune.l1_unstructured(layer, "weight", amount=3)
+        model = nn.Sequential(layer, nn.Linear(4, 2))
+
+        with pytest.raises(ModelError, match=r"'0' is Linear: its attribute 'weight' .*no_grad"):
+            check_model(model)
+
+        with torch.no_grad():
+            model(torch.zeros(2, 4))
+        check_model(model)
+
+    def test_a_model_without_gradients_is_refused(self) -> None:
+        with torch.inference_mode():
+            model = nn.Linear(4, 2)
+
+        with pytest.raises(ModelError, match=r"'weight' was made under torch\.inference_mode"):
+            check_model(model)
 
     def test_a_hook_on_a_gradient_that_no_step_would_run_is_refused(self) -> None:
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))

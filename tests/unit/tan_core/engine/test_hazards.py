@@ -120,6 +120,10 @@ class TestPrecision:
         ):
             clipped_sum(nn.Linear(3, 2), torch.ones(2, 3), torch.tensor([0, 1]), clip_norm=1.0)
 
+    def test_inference_mode_is_refused(self) -> None:
+        with torch.inference_mode(), pytest.raises(RuntimeError, match="inference_mode is on"):
+            clipped_sum(nn.Linear(3, 2), torch.ones(2, 3), torch.tensor([0, 1]), clip_norm=1.0)
+
     def test_a_lower_precision_of_products_is_refused(self) -> None:
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("medium")
