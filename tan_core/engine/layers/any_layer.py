@@ -209,12 +209,14 @@ def _backward(
 
 def _check_equal(in_batch: Tensor, alone: Tensor) -> None:
     """What left the layer must be what leaves it when it sees one example only."""
-    size_B = in_batch.flatten(1).norm(dim=1)
+    # In float64: the squares of a huge record are infinite in float32, and it would be held to the size of the others.
+    size_B = in_batch.flatten(1).norm(dim=1, dtype=torch.float64)
     size = (
         size_B[size_B.isfinite()].max() if bool(size_B.isfinite().any()) else size_B.new_zeros(())
     )
     # Non-finite examples compare as False: they are left out of the sum anyway.
-    if bool(((in_batch - alone).flatten(1).norm(dim=1) > _TOLERANCE * size).any()):
+    apart_B = (in_batch - alone).flatten(1).norm(dim=1, dtype=torch.float64)
+    if bool((apart_B > _TOLERANCE * size).any()):
         raise RuntimeError(
             "gives something else when it sees one example alone: it mixes the examples of a batch, "
             "draws at random, keeps a state, changes its input in place, or was given a constant "

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from tan_core.engine.layers import any_layer
-from tan_core.engine.layers.any_layer import Call, per_example_gradients
+from tan_core.engine.layers.any_layer import Call, _check_equal, per_example_gradients
 
 WIDTH, EXAMPLES, VIEWS = 4, 3, 2
 NUM_VIEWS = EXAMPLES * VIEWS
@@ -145,6 +145,16 @@ class TestPerExampleGradients:
     def test_what_is_another_thing_alone_is_refused(self, forward, message: str) -> None:
         with pytest.raises(RuntimeError, match=message):
             rows_of(Computes(forward), random(NUM_VIEWS, WIDTH))
+
+    @pytest.mark.parametrize("size", [1e-20, 1.0, 1e20, 1e37])
+    def test_rounding_is_no_difference_however_large_a_record_is(self, size: float) -> None:
+        """The squares of a huge one are infinite in float32: one record ended the run."""
+        in_batch = size * torch.tensor([[1.0, 2.0], [1e-9, 3.0]])
+
+        _check_equal(in_batch, in_batch * (1 + 1e-6))
+
+        with pytest.raises(RuntimeError, match="mixes the examples"):
+            _check_equal(in_batch, in_batch * 1.1)
 
     def test_an_output_that_the_loss_does_not_see_adds_nothing(self) -> None:
         layer, x = Computes(lambda m, x: (x * m.weight, x * m.weight.exp())), random(6, WIDTH)
