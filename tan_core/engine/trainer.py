@@ -296,7 +296,8 @@ class Trainer:
         self._flat.check(self._model)
         classifier = linear_classifier(self._model)
         rows = torch.arange(len(labels))
-        with torch.inference_mode(), self._in_place(used), self._books.closed():
+        # Not torch.inference_mode: what a layer keeps of this run, such as a mask, could not be read in a step.
+        with torch.no_grad(), self._in_place(used), self._books.closed():
             for start in range(0, len(labels), _EVALUATION_BATCH):
                 chunk, found = slice(start, start + _EVALUATION_BATCH), None
                 if classifier is not None and isinstance(read, Tensor):

@@ -1,5 +1,6 @@
 """The step: what is divided by what, who adds noise, what may not change the update."""
 
+import math
 import re
 from copy import deepcopy
 from dataclasses import replace
@@ -56,6 +57,20 @@ class FixedRandomness:
 
     def augmentation(self, step):
         return torch.Generator().manual_seed(step)
+
+
+class Masked(nn.Module):
+    """Keeps a mask as long as the largest batch so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(SHAPE), 4), nn.Linear(4, 3))
+        self.mask = torch.ones(0, 3)
+
+    def forward(self, x):
+        if len(self.mask) < len(x):
+            self.mask = torch.ones(len(x), 3)
+        return self.layers(x) * self.mask[: len(x)]
 
 
 class TestUpdate:
@@ -412,6 +427,13 @@ class TestAverage:
 
         assert torch.equal(vector(trainer), before)
         assert all(torch.equal(trainer.released_weights()[name], w) for name, w in after.items())
+
+    def test_what_a_model_keeps_of_an_evaluation_may_be_read_in_a_step(self) -> None:
+        trainer = run(make_trainer(model=Masked()), 1)
+
+        trainer.evaluate(*tiny_images(NUM_EXAMPLES))
+
+        run(trainer, 1)
 
     def test_released_weights_are_a_copy(self) -> None:
         trainer = make_trainer()
