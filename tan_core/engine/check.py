@@ -41,7 +41,7 @@ def check_model(model: nn.Module) -> None:
         ModelError: a layer mixes examples (batch normalisation), keeps statistics or a state,
             draws from torch's global generator (dropout), is compiled or wrapped by another library, changes its parameters when it runs, does
             not have examples as first dimension, or has no shape yet; a parameter has a hook on its gradient, or lies where
-            another one does; or nothing is trainable. The message names the layer or parameter.
+            another one does; its state_dict has more than parameters and buffers; or nothing is trainable. The message names the layer or parameter.
     """
     _validate.instance(nn.Module, model=model)
     for name, layer in model.named_modules():
@@ -77,6 +77,7 @@ def check_model(model: nn.Module) -> None:
                 field="model",
             )
     _check_memory(model)
+    _check_released(model)
     trained = {p.dtype: name for name, p in model.named_parameters() if p.requires_grad}
     if not trained:
         raise ModelError("the model has no trainable parameter", field="model")
@@ -106,6 +107,19 @@ def _check_memory(model: nn.Module) -> None:
             raise ModelError(
                 f"parameters {other!r} and {name!r} lie in the same memory and are two, so each would be trained by itself; "
                 "share one parameter, as by decoder.weight = encoder.weight, or copy one",
+                field="model",
+            )
+
+
+def _check_released(model: nn.Module) -> None:
+    """Refuse what would be released beside parameters and buffers, of which nobody sees that a step changes it."""
+    own = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    own |= {name for name, _ in model.named_buffers(remove_duplicate=False)}
+    for name in model.state_dict():
+        if name not in own:
+            raise ModelError(
+                f"the model's state_dict has {name!r}, which is no parameter and no buffer: it would be released with the weights, "
+                "and may hold private examples; keep it out, or make it a buffer",
                 field="model",
             )
 

@@ -87,6 +87,20 @@ def _by_opacus(model: nn.Module) -> nn.Module:
     return GradSampleModule(model)
 
 
+class Remembering(nn.Linear):
+    """Keeps what no check of buffers sees, and has it saved."""
+
+    def forward(self, x):
+        self.seen = {"last": x.detach().sum(0)}
+        return super().forward(x)
+
+    def get_extra_state(self):
+        return self.seen
+
+    def set_extra_state(self, state) -> None:
+        self.seen = state
+
+
 class TestCheckModel:
     @pytest.mark.parametrize("name", SMALL_MODELS)
     def test_every_registered_model_passes(self, name: str) -> None:
@@ -149,6 +163,13 @@ class TestCheckModel:
             model = nn.Linear(4, 2)
 
         with pytest.raises(ModelError, match=r"'weight' was made under torch\.inference_mode"):
+            check_model(model)
+
+    def test_what_would_be_released_beside_the_weights_is_refused(self) -> None:
+        model = nn.Sequential(nn.Linear(4, 4), Remembering(4, 2))
+        model(torch.zeros(2, 4))
+
+        with pytest.raises(ModelError, match=r"state_dict has '1\._extra_state', .* be released"):
             check_model(model)
 
     def test_a_hook_on_a_gradient_that_no_step_would_run_is_refused(self) -> None:
