@@ -41,9 +41,9 @@ def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
 
     Raises:
         ParameterError: the model does not run or gives something else.
-        ModelError: a buffer or a frozen parameter changes when it runs, so does what its layers keep when it runs again on the same
-            inputs, the same inputs give two outputs, or an output, or what the loss makes of it on the way back, changes
-            with the other examples of its batch.
+        ModelError: a buffer or a parameter comes into being when it runs, a buffer or a frozen parameter changes then, so
+            does what its layers keep when it runs again on the same inputs, the same inputs give two outputs, or an output,
+            or what the loss makes of it on the way back, changes with the other examples of its batch.
 
     Example:
         >>> check_independence(nn.Linear(4, 3), (4,))
@@ -60,15 +60,23 @@ def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
     quiet = _QUIET * batch
     loud = torch.cat([quiet[:1], _LOUD * same_first[1:]])
     fixed = {name: value.clone() for name, value in _fixed(probe)}
+    own = _names(probe)
 
     once = logits(probe, batch)
+    for name in _names(probe):
+        if name not in own:
+            raise ModelError(
+                f"{name!r} comes into being when the model runs, so what it is made of would be private examples, and no check has seen "
+                "it; make it with the model, or run the model once before",
+                field="model",
+            )
     # Not of before: a model may bring its weights into some form, or note a shape, the first time.
     trained, kept = _trained(probe), _kept(probe)
     again = probe(batch)
     changed = [name for name, own in _kept(probe).items() if not _are_same(own, kept.get(name))]
     beside = probe(same_first)
 
-    written = [name for name, value in _fixed(probe) if not torch.equal(value, fixed[name])]
+    written = [name for name, value in _fixed(probe) if not _is_same(value, fixed[name])]
     written += [
         name for name, value in _trained(probe).items() if _differ(value, trained[name], _REPEATED)
     ]
@@ -142,6 +150,11 @@ def _back(probe: nn.Module, inputs: Tensor, cotangents: Tensor) -> Tensor | None
             return None
         (g,) = torch.autograd.grad(found, read, cotangents.to(found.dtype), allow_unused=True)
     return g
+
+
+def _names(probe: nn.Module) -> list[str]:
+    """Of its parameters and buffers."""
+    return [name for name, _ in (*probe.named_parameters(), *probe.named_buffers())]
 
 
 def _fixed(probe: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -100,6 +100,19 @@ class WritesItsWeights(nn.Linear):
         return out
 
 
+class Begins(Does):
+    """Makes a tensor of what it reads first."""
+
+    def __init__(self, begun) -> None:
+        super().__init__(lambda x: x)
+        self.begun = begun
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "first"):
+            self.begun(self, x.detach().sum(0).flatten())
+        return super().forward(x)
+
+
 def autoscale(x: torch.Tensor) -> torch.Tensor:
     return x / 255 if x.abs().max() > 30 else x
 
@@ -136,6 +149,14 @@ REFUSED = [
     (Centres(as_frozen("mean")), "frozen parameter 'mean' of the model changes when it runs:"),
     (Averages(lambda x: x), "attribute 'mean' of the model changes when it runs again"),
     (Notes(), "frozen parameter 'last' of the model changes"),
+    (
+        Begins(lambda m, x: m.register_buffer("first", x)),
+        "'first' comes into being when the model runs",
+    ),
+    (
+        Begins(lambda m, x: m.register_parameter("first", nn.Parameter(x))),
+        "'first' comes into being when the model runs",
+    ),
     (WritesItsWeights(64, 3), "parameter 'weight' of the model changes"),
     (Does(autoscale), "mixes the examples"),
     (Does(clips_on_the_way_back), "its gradient, changes with the others"),
@@ -156,6 +177,8 @@ IDS = [
     "frozen",
     "number",
     "unread",
+    "late-buffer",
+    "late-parameter",
     "weights",
     "largest",
     "gradients",
@@ -224,6 +247,12 @@ class TestCheckIndependence:
             return x
 
         check_independence(Does(refuse), (1, 8, 8))
+
+    def test_a_buffer_that_holds_no_number_is_the_same_when_it_still_does(self) -> None:
+        model = nn.Linear(4, 3)
+        model.register_buffer("unknown", torch.full((2,), torch.nan))
+
+        check_independence(model, (4,))
 
     def test_a_model_of_zeros_passes(self) -> None:
         model = nn.Linear(4, 3)
