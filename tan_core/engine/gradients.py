@@ -1,8 +1,10 @@
 """Per-example gradients, clipped and summed: the one place where sensitivity is bounded."""
 
 # Shape legend: B = examples (varies, may be 0), K = views of each, P = parameters, flattened.
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -11,13 +13,18 @@ from torch.nn import functional
 from tan_core import _validate
 from tan_core.engine.bookkeeping import BatchGradients, Books
 from tan_core.engine.check import check_model
-from tan_core.engine.clipping import ClippingRule, per_example_clipping
+from tan_core.engine.clipping import ClippingRule, no_clipping, per_example_clipping
 from tan_core.engine.inputs import Picked
 from tan_core.engine.linear_classifier import in_one_pass, linear_classifier
 from tan_core.errors import ParameterError
 from tan_core.spec.train import Precision
 
 __all__ = ["ClippedSum", "check_model", "clipped_sum"]
+
+_SMALL_CLIP_NORM: Final = 2.0**-4
+"""Below, what is clipped to it of a huge record is made of products that float32 has too few digits for."""
+_SMALL_FOR_KERNEL: Final = 2.0**-10
+"""The same of a linear model alone, whose sums are a few times as fast by a kernel that knows nothing of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ def clipped_sum(
     books.check_precision()
     is_float32 = books.precision is Precision.FLOAT32
     is_plain = views == 1 and shares is None and weights is None and rule is per_example_clipping
-    if is_float32 and is_plain:
+    if is_float32 and is_plain and clip_norm >= _SMALL_FOR_KERNEL:
         found = _of_linear_classifier(books.model, inputs, labels, clip_norm)
         if found is not None:
             return found if onto is None else replace(found, sum=onto.add_(found.sum))
@@ -145,7 +152,8 @@ def clipped_sum(
                 weights_B = rule(batch.norms, clip_norm)
                 if kept_weights is not None:
                     weights_B = weights_B * kept_weights
-                sums = _weighted_sums(batch, weights_B, books.dtype)
+                raised = 1.0 if rule is no_clipping else _raised(clip_norm)
+                sums = _weighted_sums(batch, weights_B, books.dtype, raised=raised)
                 if total_P is None:
                     total_P = books.joined(sums)
                 elif final is not None and start + at_once >= labels.shape[0]:
@@ -228,11 +236,18 @@ def _are_finite(batch: BatchGradients, dtype: torch.dtype) -> Tensor:
     return (batch.norms.to(dtype) + batch.losses).isfinite()
 
 
+def _raised(clip_norm: float) -> float:
+    """The power of two that a small clipping norm is multiplied by for what is clipped to it to be about 1; 1 for others."""
+    return 1.0 if clip_norm >= _SMALL_CLIP_NORM else 2.0 ** -math.frexp(clip_norm)[1]
+
+
 def _weighted_sums(
-    batch: BatchGradients, weights_B: Tensor, dtype: torch.dtype
+    batch: BatchGradients, weights_B: Tensor, dtype: torch.dtype, *, raised: float
 ) -> Iterator[tuple[str, Tensor]]:
     # A weight below the normal numbers has lost digits, and with them the bound: better nothing. One above all of them would
     # be infinite, and make no number of a gradient that is zero.
     known = torch.finfo(dtype)
-    weights_B = weights_B.clamp_max(known.max).to(dtype)
-    return batch.weighted_sum(functional.threshold(weights_B, known.tiny, 0))
+    weights_B = (weights_B * raised).clamp_max(known.max).to(dtype)
+    sums = batch.weighted_sum(functional.threshold(weights_B, known.tiny, 0))
+    # Nor do gradients of outputs lose any that huge inputs multiply then. Powers of two take none.
+    return sums if raised == 1 else ((name, total / raised) for name, total in sums)

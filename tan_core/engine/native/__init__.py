@@ -201,9 +201,8 @@ def weight_rows(
     examples, outputs = a.shape[0] // views, padded(g.shape[1])
     inputs = kernel.size[0] * kernel.size[1] * a.shape[1]
     size = examples, inputs + has_bias + has_gain, outputs
-    if (
-        g.shape[1:].numel() == 0
-    ):  # the kernel divides by the outputs, and writes where there are positions
+    if g.shape[1:].numel() == 0:
+        # The kernel divides by the outputs, and writes where there are positions.
         return Rows(g.new_zeros(size), torch.zeros(examples, dtype=torch.float64))
     rows = g.new_empty(size)
     squared = torch.empty(examples, dtype=torch.float64)

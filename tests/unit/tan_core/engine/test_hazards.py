@@ -112,6 +112,41 @@ class TestClippedSum:
         assert torch.allclose(got, brute(model, x, labels), rtol=1e-6)
 
 
+class TestSmallClipNorm:
+    @pytest.mark.parametrize("clip_norm", [1e-1, 1e-3, 1e-6, 1e-12])
+    @pytest.mark.parametrize("hidden", [0, 64], ids=["linear", "mlp"])
+    def test_a_record_of_huge_numbers_moves_the_sum_no_further(
+        self, hidden: int, clip_norm: float
+    ) -> None:
+        """What is clipped of it are products of tiny gradients and huge inputs: the first once lost their digits."""
+        for seed in range(20):
+            generator = torch.Generator().manual_seed(seed)
+            layers = [nn.Linear(40, 10)]
+            if hidden:
+                layers = [nn.Linear(40, hidden), nn.Tanh(), nn.Linear(hidden, 10)]
+            model = nn.Sequential(*layers)
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.copy_(torch.randn(p.shape, generator=generator) * 1e-38)
+            record = torch.randn(1, 40, generator=generator) * (3e37 if hidden else 1e34)
+            found = clipped_sum(model, record, torch.tensor([seed % 10]), clip_norm=clip_norm)
+
+            assert float(found.sum.double().norm()) < clip_norm * (1 + 2e-6)
+
+    @pytest.mark.parametrize("times", [2.0**-20, 2.0**-60])
+    def test_it_makes_the_sum_smaller_and_nothing_else(self, times: float) -> None:
+        generator = torch.Generator().manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, 3))
+        inputs = torch.randn(12, 5, generator=generator)
+        labels = torch.arange(12) % 3
+        own, small = (
+            clipped_sum(model, inputs, labels, clip_norm=c, microbatch_size=5).sum
+            for c in (2.0**-4, 2.0**-4 * times)
+        )
+
+        assert torch.equal(small, own * times)
+
+
 class TestPrecision:
     def test_autocast_is_refused(self) -> None:
         with (
