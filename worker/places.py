@@ -29,14 +29,16 @@ def nodes_now() -> Nodes:
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]
 
 
-def is_without_place() -> bool:
-    """Whether Ray was asked for places by this job, and has given it none."""
+def has_place() -> bool | None:
+    """Whether Ray has given this job any of the places that it asks for; None: it asks for none now."""
     job = ray.get_runtime_context().get_job_id()
     # Whoever asks for one is of a job, and so its number ends in that of the job.
     states = {
         group["state"] for number, group in placement_group_table().items() if number.endswith(job)
     }
-    return "PENDING" in states and "CREATED" not in states
+    if "CREATED" in states:
+        return True
+    return False if "PENDING" in states else None
 
 
 class Places:
@@ -99,8 +101,9 @@ class Places:
             looked_at = now
 
     def _look(self, passed: float) -> None:
-        waits_for = None
-        if is_without_place():
+        waits_for, found = None, has_place()
+        # Ray Train asks anew every minute, and who waits then waits on.
+        if found is False or (found is None and self._told is not None):
             nodes = nodes_now()
             waits_for = why_waiting(self._number, self._each, nodes, self._settings)
             is_short = 0 < places(nodes, self._each) < self._number
