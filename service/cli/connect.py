@@ -33,8 +33,8 @@ SENT_BESIDE = frozenset({"Idempotency-Key"})
 """What goes with a study and is no key of it."""
 OF_DATASETS = frozenset({"dataset", "search.dataset"})
 """Keys that name a dataset: the service knows what may stand there, and no schema does."""
-MAX_SEARCHED = 1000
-"""So many of the newest studies are looked through for the beginning of an id."""
+_NAMED = 5
+"""Of the studies that a beginning of an id fits, the others are counted."""
 
 
 @contextlib.contextmanager
@@ -147,24 +147,28 @@ def find_study(client: Client, reference: str) -> Json:
     except ProblemError as error:
         if error.status not in (404, 422):
             raise
+    unknown = UnknownStudyError(f"no study has the id or the name {reference!r}")
     try:
         named = next(client.every_study({"name": reference, "archived": "include"}, limit=1), None)
     except ProblemError as error:
-        if error.status != 422:  # what can be no name can still be mistyped
+        if error.status != 422:
             raise
-        named = None
+        raise unknown from None  # it can be no name, and no beginning of an id
     if named is not None and named.name == reference:
         return document(client.get_study(named.id))
-    newest = client.every_study({"archived": "include"}, limit=MAX_SEARCHED)
-    matching = [study.id for study in newest if study.id.startswith(reference)]
-    if len(matching) == 1:
-        return document(client.get_study(matching[0]))
-    if matching:
-        more = f" and {len(matching) - 5} more" if len(matching) > 5 else ""
+    found = client.list_studies({"id_begins": reference, "archived": "include", "limit": _NAMED})
+    matching = [study.id for study in found.items]
+    if not matching:
+        raise unknown
+    if len(matching) > 1:
+        # Where there are too many to count there are more than a thousand.
+        several = "many" if found.total is None else found.total
+        others = (found.total or 0) - _NAMED
+        more = f" and {others} more" if others > 0 else ""
         raise UnknownStudyError(
-            f"{reference!r} is the beginning of {len(matching)} studies: {', '.join(matching[:5])}{more}"
+            f"{reference!r} is the beginning of {several} studies: {', '.join(matching)}{more}"
         )
-    raise UnknownStudyError(f"no study has the id or the name {reference!r}")
+    return document(client.get_study(matching[0]))
 
 
 def label(study: Json) -> str:

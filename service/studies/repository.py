@@ -152,6 +152,8 @@ def _filtered(listing: StudyListing) -> Select[Study]:
         query = query.where(Study.dataset == listing.dataset)
     if listing.model is not None:
         query = query.where(Study.spec["model"]["name"].astext == listing.model)
+    if listing.id_begins is not None:
+        query = query.where(Study.id.startswith(listing.id_begins, autoescape=True))
     if listing.name is not None:
         query = query.where(Study.name == listing.name)
     if listing.name_contains is not None:

@@ -354,6 +354,7 @@ class StudyListing(BaseModel):
     state: list[StudyState] = Field(default=[], description="One of these")
     dataset: NamePart | None = Field(default=None, description="Of the private run")
     model: ModelName | None = Field(default=None, description="The whole name of the model")
+    id_begins: NamePart | None = Field(default=None, description="The beginning of the id")
     name: NamePart | None = Field(default=None, description="The whole name")
     name_contains: NamePart | None = Field(default=None, description="In any case of letters")
     tag: Tags = Field(default=[], description="All of these")

@@ -137,6 +137,9 @@ class TestStudies:
             ({"archived": "only"}, [5]),
             ({"state": "failed"}, [0, 3]),
             ({"state": ["failed", "queued"]}, [0, 1, 2, 3, 4, 6]),
+            ({"id_begins": "s-"}, [0, 1, 2, 3, 4, 6]),
+            ({"id_begins": "S-"}, []),
+            ({"id_begins": "_-"}, []),  # is no wildcard
             ({"name": "first"}, [6]),
             ({"name": "clone-0"}, []),
             ({"name_contains": "LONE-0"}, [0, 2, 4]),

@@ -446,7 +446,7 @@ class RecordedServer:
         known = {
             "POST /plans": (200, PLAN),
             "POST /studies": (201, {**self.study, "state": "queued", "run": None}),
-            "GET /studies": (200, {"items": self._filtered(request), "next_cursor": None}),
+            "GET /studies": (200, self._filtered(request)),
             f"GET /studies/{STUDY['id']}": (200, self.study),
             f"POST /studies/{STUDY['id']}/cancel": (202, {**self.study, "state": "cancelled"}),
             f"POST /studies/{STUDY['id']}/pause": (202, {**self.study, "paused": True}),
@@ -475,9 +475,16 @@ class RecordedServer:
         status, document = known.get(what, (404, _problem(404, {"detail": f"no {path}"})))
         return Response(status_code=status) if status == 204 else JSONResponse(document, status)
 
-    def _filtered(self, request: Request) -> list[Json]:
-        name = request.query_params.get("name")
-        return [item for item in self.summaries if name in (None, item["name"])]
+    def _filtered(self, request: Request) -> Json:
+        asked = request.query_params
+        name, begins = asked.get("name"), asked.get("id_begins", "")
+        found = [
+            item
+            for item in self.summaries
+            if name in (None, item["name"]) and item["id"].startswith(begins)
+        ]
+        items = found[: int(asked.get("limit", 50))]
+        return {"items": items, "next_cursor": None, "total": len(found)}
 
     def _stream(self, after: int) -> Response:
         left = [event for event in self.events if event["seq"] > after]

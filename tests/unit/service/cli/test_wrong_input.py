@@ -219,6 +219,14 @@ class TestSeveral:
         assert "is the beginning of 8 studies" in cli("show", "s-f").err
         assert "and 3 more" in cli("show", "s-f").err
 
+    def test_a_beginning_is_looked_for_among_all_studies(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        """One of two, and the other one older than a thousand others, was once taken for the one that was meant."""
+        others = [{**SUMMARY, "id": f"s-0{n:011d}"} for n in range(1000)]
+        server.summaries = [{**SUMMARY, "id": "s-f1"}, *others, {**SUMMARY, "id": "s-f2"}]
+        assert "is the beginning of 2 studies: s-f1, s-f2" in cli("cancel", "s-f").err
+
     def test_a_source_that_is_none_leads_to_the_list(
         self, cli: Cli, server: RecordedServer
     ) -> None:
