@@ -20,6 +20,8 @@ PUBLIC = {name: each for name, each in OPERATIONS.items() if each[2]["tags"] != 
 SCHEMAS = DOCUMENT["components"]["schemas"]
 OF_A_CACHE = {"if-none-match"}
 """Headers that a cache sends; the client has none."""
+OF_THE_CLIENT = {"silence"}
+"""How long it waits is asked of nobody."""
 
 
 def success(operation: dict[str, Any]) -> tuple[int, str, Any]:
@@ -45,6 +47,8 @@ def arguments(method: Any, operation: dict[str, Any]) -> dict[str, Any]:
             found[name] = _model(hints[name]).model_validate(
                 {each: _value(queries[each]["schema"], each) for each in queries}
             )
+        elif name in OF_THE_CLIENT:
+            found[name] = 30.0
         elif name == "target":
             found[name] = io.BytesIO()
         else:
