@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,17 @@ _NEVER_ALONE = (nn.InstanceNorm2d, nn.InstanceNorm3d)
 """On their way back torch 2.13 takes one layout in memory for another where a batch is of one view."""
 _KNOWN_CODE = ("torch.nn.", "tan_core.")
 """Whose layers call none of torch's functional norms; those of others may."""
+
+
+_AS_WRITTEN: Final = ("none", "ieee")
+_PRODUCTS: Final[tuple[tuple[tuple[str, Any], ...], ...]] = (
+    tuple(
+        (f"mkldnn.{name}", getattr(torch.backends.mkldnn, name))
+        for name in ("matmul", "conv", "rnn")
+    ),
+    (("cuda.matmul", torch.backends.cuda.matmul),),
+)
+"""What makes sums on a processor, and on a GPU: cuDNN, which torch lets use TF32, makes none there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +201,14 @@ class Books:
                 "autocast is on: sums in lower precision than their norms are not bounded by them; "
                 "leave torch.autocast and set the precision of the trainer"
             )
-        precision = torch.get_float32_matmul_precision()
-        if self.dtype == torch.float32 and precision != "highest":
-            raise RuntimeError(
-                f"float32 matmul precision is {precision!r}: sums would be less precise than their "
-                'norms; torch.set_float32_matmul_precision("highest")'
-            )
+        if self.dtype != torch.float32:
+            return
+        for name, kind in _PRODUCTS[self._like.device.type == "cuda"]:
+            if (set_to := kind.fp32_precision) not in _AS_WRITTEN:
+                raise RuntimeError(
+                    f"torch.backends.{name}.fp32_precision is {set_to!r}: sums would be less precise than their norms; "
+                    'set it to "ieee", as torch.set_float32_matmul_precision("highest") does for products of matrices'
+                )
 
     @contextmanager
     def opened(self) -> Generator[None]:

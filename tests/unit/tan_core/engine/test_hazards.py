@@ -163,10 +163,21 @@ class TestPrecision:
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("medium")
         try:
-            with pytest.raises(RuntimeError, match="medium"):
+            with pytest.raises(RuntimeError, match=r"mkldnn\.matmul\.fp32_precision is 'bf16'"):
                 clipped_sum(nn.Linear(3, 2), torch.ones(2, 3), torch.tensor([0, 1]), clip_norm=1.0)
         finally:
             torch.set_float32_matmul_precision(before)
+
+    @pytest.mark.parametrize("name", ["conv", "rnn", None])
+    def test_so_is_one_of_convolutions_alone_or_of_all(self, name: str | None) -> None:
+        kind = torch.backends if name is None else getattr(torch.backends.mkldnn, name)
+        before = kind.fp32_precision
+        kind.fp32_precision = "bf16"
+        try:
+            with pytest.raises(RuntimeError, match=r"fp32_precision is 'bf16'.* \"ieee\""):
+                clipped_sum(nn.Linear(3, 2), torch.ones(2, 3), torch.tensor([0, 1]), clip_norm=1.0)
+        finally:
+            kind.fp32_precision = before
 
     def test_parameters_of_lower_precision_are_refused_by_name(self) -> None:
         with pytest.raises(ParameterError, match=r"'weight' is torch\.bfloat16"):
