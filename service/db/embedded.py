@@ -164,6 +164,24 @@ def _major_version(directory: Path) -> int | None:
     return int(match[1]) if match else None
 
 
+def take_lock(path: Path) -> int:
+    """Lock a file of a home directory until the descriptor that is returned is closed. The file then holds our pid.
+
+    Raises:
+        AlreadyServedError: another process holds it; ``pid`` says which.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(descriptor, 20).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise AlreadyServedError(path.parent, int(pid) if pid.isdigit() else None) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
 class EmbeddedPostgres:
     """The PostgreSQL server of one home directory, and this process as its owner.
 
@@ -280,19 +298,8 @@ class EmbeddedPostgres:
         self.log.parent.mkdir(exist_ok=True, mode=0o700)
 
     def _take_lock(self) -> None:
-        if self._lock is not None:
-            return
-        path = self.home / "postgres.lock"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pid = os.read(descriptor, 20).decode(errors="replace").strip()
-            os.close(descriptor)
-            raise AlreadyServedError(self.home, int(pid) if pid.isdigit() else None) from None
-        self._lock = descriptor
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        if self._lock is None:
+            self._lock = take_lock(self.home / "postgres.lock")
 
     def _release_lock(self) -> None:
         if self._lock is not None:

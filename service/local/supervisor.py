@@ -27,7 +27,7 @@ import httpx
 from service.access.service import make_first
 from service.datasets.overlap import digest_key
 from service.datasets.service import ensure_digits
-from service.db.embedded import EmbeddedPostgres
+from service.db.embedded import EmbeddedPostgres, take_lock
 from service.db.migrate import upgrade
 from service.db.session import Database
 from service.health.schemas import Readiness
@@ -168,6 +168,7 @@ class Supervisor:
         self._of_postgres = Trouble(log)
         self._children: list[Child] = []
         self._stopping = False
+        self._lock: int | None = None
         self._socket: socket.socket | None = None
         self._first_token: str | None = None
         self.url = ""
@@ -192,12 +193,9 @@ class Supervisor:
     def _start(self) -> bool:
         """Start one after the other; False: it was told to stop on the way, and begins nothing further."""
         settings = self._settings
-        try:
-            self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except OSError as error:
-            raise ServiceError(
-                f"cannot make {self._home} (TAN_HOME): {error.strerror or error}"
-            ) from error
+        self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Before anything else is touched: whoever serves this home already needs its address and Ray's files.
+        self._lock = take_lock(self._home / "serve.lock")
         listener = self._listen()
         environment = {
             **own_settings(without=_NOT_FOR_CHILDREN),
@@ -385,13 +383,16 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._say("stopping")
-        (self._home / "server.json").unlink(missing_ok=True)
+        if self._lock is not None:
+            (self._home / "server.json").unlink(missing_ok=True)
         for child in reversed(self._children):
             child.stop()
         if self._postgres is not None:
             self._postgres.stop()
         if self._socket is not None:
             self._socket.close()
+        if self._lock is not None:
+            os.close(self._lock)
 
 
 async def _fill(url: str, settings: Settings) -> str | None:

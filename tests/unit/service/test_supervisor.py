@@ -1,12 +1,16 @@
-"""What the supervisor says of a PostgreSQL that it cannot start."""
+"""What the supervisor says of a PostgreSQL that it cannot start, and what it leaves alone where another one serves."""
 
+import os
+import signal
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from service.db.embedded import EmbeddedPostgresError
-from service.local.supervisor import ServiceError, Supervisor
+from service.db.embedded import AlreadyServedError, EmbeddedPostgresError, take_lock
+from service.local.ray_head import RayHead
+from service.local.supervisor import Supervisor
 from service.settings import Settings
 
 
@@ -45,11 +49,28 @@ def test_an_outage_is_told_once_with_its_cause_and_when_it_is_over(
     assert "No space left on device" in caplog.text
 
 
-def test_a_home_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    supervisor = Supervisor(Settings(home=tmp_path / "file/home"), say=print)
+def test_who_starts_a_home_a_second_time_takes_nothing_from_who_serves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    home = tmp_path / "home"
+    home.mkdir()
+    head = RayHead(home, cpus=1)
+    head.command()
+    used = Path(head.environment()["TMPDIR"]) / "pymp-1"
+    used.mkdir()
+    address = home / "server.json"
+    address.write_text("{}")
+    lock = take_lock(home / "serve.lock")
+    database: Any = (
+        "postgresql://tan@127.0.0.1:1/tan"  # one of its own, which no lock of ours guards
+    )
+    second = Supervisor(Settings(home=home, port=0, database_url=database), say=print)
 
-    with pytest.raises(
-        ServiceError, match=r"cannot make .*/file/home \(TAN_HOME\): Not a directory"
-    ):
-        supervisor._start()  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(AlreadyServedError, match=f"already served by process {os.getpid()}"):
+        second.run(ready=print)
+
+    os.close(lock)
+    assert used.exists()
+    assert address.exists()
