@@ -15,6 +15,26 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def connectable(host: str) -> str:
+    """Where this machine reaches what listens on an address: one that means all of them is none to connect to.
+
+    Example:
+        >>> connectable("0.0.0.0"), connectable("::"), connectable("10.0.0.7")
+        ('127.0.0.1', '::1', '10.0.0.7')
+    """
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - only compared
+
+
+def url_of(host: str, port: int) -> str:
+    """The address of what listens there; an address of IPv6 stands in brackets.
+
+    Example:
+        >>> url_of("127.0.0.1", 8321), url_of("::1", 8321)
+        ('http://127.0.0.1:8321', 'http://[::1]:8321')
+    """
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def leads_here(url: str) -> bool:
     """Whether what answers at a URL runs on this machine: a proxy of the environment has no way there, and must see no token.
 

@@ -31,6 +31,7 @@ from service.db.embedded import EmbeddedPostgres, take_lock
 from service.db.migrate import upgrade
 from service.db.session import Database
 from service.health.schemas import Readiness
+from service.hosts import connectable, url_of
 from service.local.ray_head import RayHead
 from service.local.short_logs import keep_short
 from service.local.watch import AnswerWatch, NodeWatch, PulseWatch, Watch
@@ -233,8 +234,7 @@ class Supervisor:
                 f"cannot listen on {host}:{port}: {error.strerror}. Is another tan-cli serve "
                 "running? Choose another port with --port."
             ) from error
-        shown = "127.0.0.1" if host in ("0.0.0.0", "::") else host  # noqa: S104 - only compared
-        self.url = f"http://{shown}:{self._socket.getsockname()[1]}"
+        self.url = url_of(connectable(host), self._socket.getsockname()[1])
         return self._socket
 
     def _start_database(self) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from service.auth.secrets import server_secret
 from service.db.session import Database
-from service.hosts import is_loopback, is_only_here
+from service.hosts import is_loopback, is_only_here, url_of
 from service.orchestrator import claims
 from service.orchestrator.hearing import Ear, Hearing
 from service.orchestrator.log_keeper import LogKeeper
@@ -41,7 +41,7 @@ async def run(settings: Settings) -> None:
     launcher = RayJobs(
         settings.ray_address, token_path=settings.ray_token_path, python=settings.worker_python
     )
-    api_url = settings.worker_url or f"http://{settings.host}:{settings.port}"
+    api_url = settings.worker_url or url_of(settings.host, settings.port)
     _warn_if_only_here(api_url, settings.ray_address)
     hearing = Hearing(api_url)
     ear = Ear(database, hearing)

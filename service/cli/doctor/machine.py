@@ -17,7 +17,7 @@ import httpx
 
 from service.cli.doctor.check import PROGRAM_SECONDS, Finding, failure, ok, warning
 from service.cli.settings import running_server
-from service.hosts import is_only_here
+from service.hosts import connectable, url_of
 from service.settings import Settings, unread_settings
 from tan_core.kernels_version import KERNELS_VERSION
 
@@ -196,9 +196,9 @@ def _memory() -> tuple[float, float]:
 
 def _is_api(settings: Settings) -> bool:
     """Whether an API listens on our port: in its container that is ourselves."""
-    host = "127.0.0.1" if is_only_here(settings.host) else settings.host
     try:
-        answer = httpx.get(f"http://{host}:{settings.port}/healthz", timeout=5.0, trust_env=False)
+        url = f"{url_of(connectable(settings.host), settings.port)}/healthz"
+        answer = httpx.get(url, timeout=5.0, trust_env=False)
     except httpx.HTTPError:
         return False
     return answer.is_success

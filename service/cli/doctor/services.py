@@ -24,7 +24,7 @@ from service.client import (
     UnreachableError,
     UnsendableTokenError,
 )
-from service.hosts import is_loopback, is_only_here, leads_here
+from service.hosts import is_loopback, is_only_here, leads_here, url_of
 from service.settings import Settings
 
 TIMEOUT_SECONDS = 10.0
@@ -155,7 +155,7 @@ def workers(settings: Settings) -> Finding:
     """Whether drivers can reach the API where they are told to find it, as far as it is seen from here."""
     url = settings.worker_url
     if url is None:
-        url = f"http://{settings.host}:{settings.port}"
+        url = url_of(settings.host, settings.port)
         if settings.ray_address is None:
             return ok("drivers run here and find the API at its own address")
     ray_host = urlsplit(settings.ray_address or "").hostname or "localhost"

@@ -2,9 +2,11 @@
 
 import os
 import signal
+import socket
 import tempfile
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -74,3 +76,14 @@ def test_who_starts_a_home_a_second_time_takes_nothing_from_who_serves_it(
     os.close(lock)
     assert used.exists()
     assert address.exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "localhost", "::1", "::"])
+def test_its_address_can_be_connected_to(tmp_path: Path, host: str) -> None:
+    if ":" in host and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    supervisor = Supervisor(Settings(home=tmp_path, host=host, port=0), say=print)
+
+    with supervisor._listen():  # pyright: ignore[reportPrivateUsage]
+        url = urlsplit(supervisor.url)
+        socket.create_connection((url.hostname, url.port), timeout=5).close()
