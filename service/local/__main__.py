@@ -1,5 +1,6 @@
 """``python -m service.local``: what ``tan-cli serve`` runs. Prints one line ``ready URL [TOKEN]`` on stdout."""
 
+import contextlib
 import logging
 import sys
 
@@ -28,14 +29,16 @@ def main() -> int:
     try:
         supervisor.run(ready=_ready)
     except (ServiceError, TanError) as error:
-        sys.stderr.write(f"tan-cli serve: {error}\n")
+        _say(str(error))
         return 1
     return 0
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"tan-cli serve: {text}\n")
-    sys.stderr.flush()
+    # Whoever read it may be gone, as a terminal that was closed: what has to be stopped is stopped all the same.
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"tan-cli serve: {text}\n")
+        sys.stderr.flush()
 
 
 def _ready(url: str, first_token: str | None) -> None:

@@ -3,14 +3,17 @@
 import os
 import signal
 import socket
+import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from service.db.embedded import AlreadyServedError, EmbeddedPostgresError, take_lock
+from service.local.__main__ import _say  # pyright: ignore[reportPrivateUsage]
 from service.local.ray_head import RayHead
 from service.local.supervisor import Supervisor
 from service.settings import Settings
@@ -87,3 +90,21 @@ def test_its_address_can_be_connected_to(tmp_path: Path, host: str) -> None:
     with supervisor._listen():  # pyright: ignore[reportPrivateUsage]
         url = urlsplit(supervisor.url)
         socket.create_connection((url.hostname, url.port), timeout=5).close()
+
+
+def test_everything_is_stopped_where_nobody_reads_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal, closed = os.openpty()
+    os.close(terminal)
+    supervisor = Supervisor(Settings(home=tmp_path), say=_say)
+    stopped: list[str] = []
+    postgres: Any = SimpleNamespace(stop=lambda: stopped.append("PostgreSQL"))
+    supervisor._postgres = postgres  # pyright: ignore[reportPrivateUsage]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", os.fdopen(closed, "w", closefd=False))
+        supervisor._stop()  # pyright: ignore[reportPrivateUsage]
+
+    os.close(closed)
+    assert stopped == ["PostgreSQL"]
