@@ -164,6 +164,13 @@ def _major_version(directory: Path) -> int | None:
     return int(match[1]) if match else None
 
 
+def make_home(home: Path) -> None:
+    """Make a home into which no other user may look, unless it is there."""
+    if not home.exists():
+        # The real nobody must pass through a home of root's; every file and folder in it is private.
+        home.mkdir(parents=True, mode=0o711 if os.geteuid() == 0 else 0o700)
+
+
 def take_lock(path: Path) -> int:
     """Lock a file of a home directory until the descriptor that is returned is closed. The file then holds our pid.
 
@@ -292,9 +299,7 @@ class EmbeddedPostgres:
             ) from error
 
     def _make_home(self) -> None:
-        if not self.home.exists():
-            # The real nobody must pass through a home of root's; every file in it is private.
-            self.home.mkdir(parents=True, mode=0o711 if os.geteuid() == 0 else 0o700)
+        make_home(self.home)
         self.log.parent.mkdir(exist_ok=True, mode=0o700)
 
     def _take_lock(self) -> None:

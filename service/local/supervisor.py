@@ -27,7 +27,7 @@ import httpx
 from service.access.service import make_first
 from service.datasets.overlap import digest_key
 from service.datasets.service import ensure_digits
-from service.db.embedded import EmbeddedPostgres, take_lock
+from service.db.embedded import EmbeddedPostgres, make_home, take_lock
 from service.db.migrate import upgrade
 from service.db.session import Database
 from service.health.schemas import Readiness
@@ -80,7 +80,7 @@ class Child:
 
     def start(self) -> None:
         """Start it in a process group of its own, tethered to this process."""
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self.log_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._log = self.log_path.open("ab")
         tether = [sys.executable, "-m", "service.local.tether", str(os.getpid())]
         self.process = subprocess.Popen(
@@ -194,7 +194,7 @@ class Supervisor:
     def _start(self) -> bool:
         """Start one after the other; False: it was told to stop on the way, and begins nothing further."""
         settings = self._settings
-        self._home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_home(self._home)
         # Before anything else is touched: whoever serves this home already needs its address and Ray's files.
         self._lock = take_lock(self._home / "serve.lock")
         listener = self._listen()
@@ -206,6 +206,8 @@ class Supervisor:
             "TAN_STORAGE": str(settings.storage_path),
             "PYTHONUNBUFFERED": "1",
         }
+        if settings.storage is None:
+            settings.storage_path.mkdir(exist_ok=True, mode=0o700)
         ray = self._start_ray()
         environment["TAN_DATABASE_URL"] = self._start_database()
         if self._stopping:

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from service.db.embedded import AlreadyServedError, EmbeddedPostgresError, take_lock
 from service.local.__main__ import _say  # pyright: ignore[reportPrivateUsage]
 from service.local.ray_head import RayHead
-from service.local.supervisor import Supervisor
+from service.local.supervisor import ServiceError, Supervisor
 from service.settings import Settings
 
 
@@ -90,6 +91,20 @@ def test_its_address_can_be_connected_to(tmp_path: Path, host: str) -> None:
     with supervisor._listen():  # pyright: ignore[reportPrivateUsage]
         url = urlsplit(supervisor.url)
         socket.create_connection((url.hostname, url.port), timeout=5).close()
+
+
+def test_postgres_can_pass_through_a_home_that_it_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where root may make no user namespace, as in most containers, PostgreSQL runs as nobody.
+    home = tmp_path / "home"
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        supervisor = Supervisor(Settings(home=home, port=taken.getsockname()[1]), say=print)
+        with pytest.raises(ServiceError, match="cannot listen"):
+            supervisor.run(ready=print)
+
+    assert stat.S_IMODE(home.stat().st_mode) == (0o711 if os.geteuid() == 0 else 0o700)
 
 
 def test_everything_is_stopped_where_nobody_reads_what_it_says(
