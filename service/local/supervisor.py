@@ -194,9 +194,15 @@ class Supervisor:
     def _start(self) -> bool:
         """Start one after the other; False: it was told to stop on the way, and begins nothing further."""
         settings = self._settings
-        make_home(self._home)
-        # Before anything else is touched: whoever serves this home already needs its address and Ray's files.
-        self._lock = take_lock(self._home / "serve.lock")
+        try:
+            make_home(self._home)
+            # Before anything else is touched: whoever serves this home already needs its address and Ray's files.
+            self._lock = take_lock(self._home / "serve.lock")
+        except OSError as error:
+            raise ServiceError(
+                f"cannot keep anything in {self._home}: {error.strerror}. Free some space there, "
+                "or choose with --home a folder that this user can write."
+            ) from error
         listener = self._listen()
         environment = {
             **own_settings(without=_NOT_FOR_CHILDREN),

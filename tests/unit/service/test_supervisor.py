@@ -107,6 +107,17 @@ def test_postgres_can_pass_through_a_home_that_it_makes(
     assert stat.S_IMODE(home.stat().st_mode) == (0o711 if os.geteuid() == 0 else 0o700)
 
 
+def test_a_home_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    home = tmp_path / "home"
+    home.touch()
+
+    with pytest.raises(ServiceError, match=rf"{home}: Not a directory\. Free some space"):
+        Supervisor(Settings(home=home, port=0), say=print).run(ready=print)
+
+
 def test_everything_is_stopped_where_nobody_reads_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
