@@ -75,12 +75,20 @@ def pods(documents: list[Document]) -> dict[str, Document]:
     }
 
 
+def of_autoscaler(documents: list[Document]) -> Document:
+    """What KubeRay is told of the container that it adds to the pod of Ray's head."""
+    (ray,) = of_kind(documents, "RayCluster")
+    options: Document = ray["spec"]["autoscalerOptions"]
+    return options
+
+
 def secrets(pod: Document) -> set[str]:
     """Names of the files with secrets that a pod sees."""
     return {
         item["path"]
         for volume in pod["spec"]["volumes"]
         for source in volume.get("projected", {}).get("sources", [])
+        if "secret" in source
         for item in source["secret"]["items"]
     }
 
@@ -181,11 +189,26 @@ class TestPods:
     def test_only_the_autoscaler_may_talk_to_kubernetes(self, documents: list[Document]) -> None:
         found = pods(documents)
 
-        assert {
-            name
+        assert not any(
+            pod["spec"].get("automountServiceAccountToken", True) for pod in found.values()
+        )
+        with_token = {
+            (name, volume["name"])
             for name, pod in found.items()
-            if pod["spec"].get("automountServiceAccountToken", True)
-        } == {"ray-head"}
+            for volume in pod["spec"]["volumes"]
+            for source in volume.get("projected", {}).get("sources", [])
+            if "serviceAccountToken" in source
+        }
+        assert with_token == {("ray-head", "kubernetes")}
+        # Whoever has it may make pods with any secret of the namespace: no driver.
+        (container,) = found["ray-head"]["spec"]["containers"]
+        assert "kubernetes" not in {each["name"] for each in container["volumeMounts"]}
+        (mount,) = of_autoscaler(documents)["volumeMounts"]
+        assert mount == {
+            "name": "kubernetes",
+            "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+            "readOnly": True,
+        }
 
     def test_each_sees_the_secrets_that_it_needs(self, documents: list[Document]) -> None:
         assert {name: secrets(pod) for name, pod in pods(documents).items()} == {
@@ -358,6 +381,8 @@ class TestPods:
     def test_volumes_that_are_mounted_exist(self, documents: list[Document]) -> None:
         for name, pod in pods(documents).items():
             volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+            if name == "ray-head":  # KubeRay adds the autoscaler
+                volumes -= {each["name"] for each in of_autoscaler(documents)["volumeMounts"]}
             for container in pod["spec"]["containers"]:
                 assert {each["name"] for each in container["volumeMounts"]} == volumes, name
 
