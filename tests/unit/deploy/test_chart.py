@@ -239,6 +239,16 @@ class TestPods:
 
         assert given.items() >= said.items()
 
+    def test_every_setting_that_is_no_secret_can_be_said(self, tmp_path: Path) -> None:
+        kept = {"api_token", "database_url", "database_owner_url", "otlp_endpoint"}
+        said = {f"TAN_{name.upper()}": "x" for name in Settings.model_fields.keys() - kept}
+
+        assert "TAN_DATABASE_POOL" in said
+        assert (
+            said.keys()
+            <= variables(pods(rendered({"settings": said}, folder=tmp_path))["api"]).keys()
+        )
+
     def test_annotations_can_be_taken_away_by_null(self, tmp_path: Path) -> None:
         nothing: Document = {"ray": {"podAnnotations": None}}
 
