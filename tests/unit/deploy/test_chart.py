@@ -254,6 +254,12 @@ class TestPods:
 
         assert "annotations" not in pods(rendered(nothing, folder=tmp_path))["ray-head"]["metadata"]
 
+    def test_the_api_listens_where_its_probes_and_its_service_look(self, tmp_path: Path) -> None:
+        pod = pods(rendered({"settings": {"TAN_PORT": "9000"}}, folder=tmp_path))["api"]
+        (container,) = pod["spec"]["containers"]
+
+        assert variables(pod)["TAN_PORT"] == str(container["ports"][0]["containerPort"])
+
     def test_what_is_bound_to_a_volume_stays(self, tmp_path: Path) -> None:
         of_nodes = {"TAN_NODE_CACHE_DIR": "/mnt/nvme", "TAN_NODE_CACHE_GB": "900"}
         found = pods(rendered({"settings": of_nodes}, folder=tmp_path))
