@@ -186,6 +186,11 @@ class TestPods:
                 assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
                 assert not container["securityContext"]["allowPrivilegeEscalation"], name
 
+    def test_no_service_of_the_namespace_sets_a_setting(self, documents: list[Document]) -> None:
+        # That of a service `tan` would be TAN_PORT=tcp://10.0.0.1:80, and no process of ours would start.
+        for name, pod in pods(documents).items():
+            assert pod["spec"]["enableServiceLinks"] is False, name
+
     def test_only_the_autoscaler_may_talk_to_kubernetes(self, documents: list[Document]) -> None:
         found = pods(documents)
 

@@ -29,6 +29,8 @@ app.kubernetes.io/component: ray
 {{- /* Nothing of ours needs Kubernetes' API, a writable root or a capability. */ -}}
 {{- define "tan.pod" -}}
 automountServiceAccountToken: false
+# Otherwise a service of the namespace that is called `tan` sets TAN_PORT, to tcp://...
+enableServiceLinks: false
 securityContext:
   runAsNonRoot: true
   runAsUser: 10001
