@@ -21,6 +21,10 @@ import httpx
 KEPT_SESSIONS = 3
 """Ray's own logs of earlier starts that are kept."""
 
+SHORT = Path("/tmp")  # noqa: S108 - what is made in it is private
+LONGEST = 103 - len("/session_2026-12-01_02-38-53_430538_4194304/sockets/plasma_store")
+"""Bytes of the path of the folder for Ray's sessions: those of its sockets may be 107 long, or 103 on a Mac."""
+
 
 # Between Ray's worker ports and the system's ephemeral ones, where others choose at random.
 _PORTS = range(20_000, 32_000)
@@ -75,9 +79,15 @@ class RayHead:
 
     @property
     def _directory(self) -> Path:
-        """A short directory of our own: Ray's socket paths must stay below 107 characters."""
+        """A directory of our own for what is temporary."""
         digest = hashlib.sha256(str(self.home).encode()).hexdigest()[:8]
         return Path(tempfile.gettempdir()) / f"tan-ray-{os.getuid()}-{digest}"
+
+    @property
+    def _sessions(self) -> Path:
+        """For Ray's sessions; below ``/tmp`` where the path would be too long for their sockets."""
+        path = self._directory / "r"
+        return path if len(os.fsencode(path)) <= LONGEST else SHORT / self._directory.name / "r"
 
     @property
     def _scratch(self) -> Path:
@@ -86,12 +96,13 @@ class RayHead:
 
     def _make_private_directory(self) -> Path:
         """For Ray's sessions, below one that stays ours: Ray opens the directory that it is given to everybody."""
-        path, of_ray = self._directory, self._directory / "r"
-        path.mkdir(mode=0o700, exist_ok=True)
-        found = path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-            raise PermissionError(f"{path} belongs to somebody else: remove it, or set TMPDIR")
-        path.chmod(0o700)
+        of_ray = self._sessions
+        for path in {self._directory, of_ray.parent}:
+            path.mkdir(mode=0o700, exist_ok=True)
+            found = path.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                raise PermissionError(f"{path} belongs to somebody else: remove it, or set TMPDIR")
+            path.chmod(0o700)
         shutil.rmtree(self._scratch, ignore_errors=True)
         for made in (of_ray, self._scratch):
             made.mkdir(exist_ok=True)

@@ -1,5 +1,6 @@
 """What a local Ray leaves in the temporary folder."""
 
+import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.local import ray_head
 from service.local.ray_head import KEPT_SESSIONS, RayHead
 
 
@@ -16,6 +18,7 @@ def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RayHead:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    monkeypatch.setattr(ray_head, "LONGEST", 1000)  # that of pytest is long
     return RayHead(tmp_path / "home", cpus=1)
 
 
@@ -47,6 +50,25 @@ def test_logs_of_a_few_earlier_starts_are_kept(head: RayHead) -> None:
     folders(head)
 
     assert len(list(of_ray.iterdir())) == KEPT_SESSIONS
+
+
+def test_where_the_temporary_folder_has_a_long_path_ray_still_finds_room_for_its_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "jobs" / "user1234" / "12345678.batch"
+    temporary.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+
+    of_ray, scratch = folders(RayHead(tmp_path / "home", cpus=1))
+
+    try:
+        assert (
+            len(f"{of_ray}/session_2026-12-01_02-38-53_430538_4194304/sockets/plasma_store") <= 103
+        )
+        assert stat.S_IMODE(of_ray.parent.stat().st_mode) == 0o700
+        assert temporary in scratch.parents  # what may be large stays there
+    finally:
+        shutil.rmtree(of_ray.parent)
 
 
 def test_nobody_else_can_enter_what_ray_opens_to_everybody(head: RayHead) -> None:

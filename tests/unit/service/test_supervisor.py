@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from service.db.embedded import AlreadyServedError, EmbeddedPostgresError, take_lock
+from service.local import ray_head
 from service.local.__main__ import _say  # pyright: ignore[reportPrivateUsage]
 from service.local.ray_head import RayHead
 from service.local.supervisor import ServiceError, Supervisor
@@ -59,6 +60,7 @@ def test_who_starts_a_home_a_second_time_takes_nothing_from_who_serves_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(ray_head, "LONGEST", 1000)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     home = tmp_path / "home"
     home.mkdir()
