@@ -56,6 +56,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="TAN_",
         extra="ignore",
+        env_ignore_empty=True,  # as whoever passes on ${TAN_STORAGE:-} means it; a folder "" would be the one we are in
         hide_input_in_errors=True,  # an address or a file may hold a secret
         secrets_dir=_SECRETS_DIR if _SECRETS_DIR.is_dir() else None,
     )

@@ -124,3 +124,13 @@ def test_a_home_that_everybody_may_look_into_is_told(
     assert (said is not None) == is_told
     assert (said or "chmod 7").count("chmod 7") == 1
     assert Settings(home=tmp_path / "none").open_home is None
+
+
+def test_a_variable_that_is_empty_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"TAN_{name.upper()}", raising=False)
+    unset = Settings()
+    for name in Settings.model_fields:
+        monkeypatch.setenv(f"TAN_{name.upper()}", "")
+
+    assert Settings() == unset
