@@ -520,6 +520,18 @@ class TestNetworks:
 
         assert policy(documents, "ray")["egress"][-1] == {"to": [peer], "ports": [{"port": 443}]}
 
+    def test_data_and_kubernetes_may_be_on_other_ports(self, tmp_path: Path) -> None:
+        told = {
+            "dataTo": [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
+            "dataPorts": [443, 9000],
+            "kubernetesPorts": [8443],
+        }
+        documents = rendered({"networkPolicy": told}, folder=tmp_path)
+
+        assert policy(documents, "ray")["egress"][-1]["ports"] == [{"port": 443}, {"port": 9000}]
+        assert policy(documents, "ray-head")["egress"] == [{"ports": [{"port": 8443}]}]
+        test_kubernetes_knows_every_field(documents)
+
     def test_names_are_resolved_where_it_is_told(self, tmp_path: Path) -> None:
         peers = [{"ipBlock": {"cidr": "169.254.20.10/32"}}]
         told = {"dnsTo": peers, "dnsPorts": [53, 5353]}
