@@ -185,6 +185,13 @@ class TestOrder:
     def test_the_head_of_ray_computes_nothing(self) -> None:
         assert {"--num-cpus=0", "--num-gpus=0", "--block"} <= set(SERVICES["ray-head"]["command"])
 
+    def test_no_gpu_lies_idle(self) -> None:
+        resources = SERVICES["ray-worker-gpu"]["deploy"]["resources"]
+        (device,) = resources["reservations"]["devices"]
+
+        # A number would be that many of the first ones, of every container the same.
+        assert device["count"] == "all"
+
     def test_what_is_run_on_several_nodes_is_on_a_shared_volume(self) -> None:
         storage = SERVICES["api"]["environment"]["TAN_STORAGE"]
 
