@@ -274,6 +274,15 @@ class TestRates:
             answers = [await worker.get("/worker/runs/r", params={"fence": 1}) for _ in range(21)]
             assert [answer.status_code for answer in answers] == [401] * 20 + [429]
 
+    async def test_a_probe_is_answered_where_others_ask_too_often_from_its_address(
+        self, tmp_path, database
+    ):
+        settings = make_settings(tmp_path, host="0.0.0.0", api_token=BOOTSTRAP, rate_limit="0.01,2")
+        async with serving(settings, database) as app:
+            node = Caller(app)
+            assert [(await node.get("/keys")).status_code for _ in range(3)] == [200, 200, 429]
+            assert [(await node.get("/healthz")).status_code for _ in range(5)] == [200] * 5
+
     async def test_wrong_tokens_close_the_door_to_their_address(self, app, admin, database):
         guesser = Caller(app, "wrong", address="192.0.2.66")
         statuses = [(await guesser.get("/studies")).status_code for _ in range(12)]
