@@ -44,4 +44,12 @@ def running_server(home: Path) -> str | None:
         os.kill(pid, 0)
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return url
+    return url if _is_ours(pid) else None
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether a process is a service: after a loss of power somebody else may have its number."""
+    try:
+        return b"service.local" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return not Path("/proc/self/cmdline").exists()  # a system that does not say
