@@ -97,18 +97,45 @@ def _has_hooks(parameter: nn.Parameter) -> bool:
 
 
 def _check_memory(model: nn.Module) -> None:
-    """Refuse parameters that are two for autograd and one in memory: a trainer lays each out anew, and would part them."""
-    met: dict[int, tuple[str, nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        if parameter.numel() == 0:
-            continue
-        other, first = met.setdefault(parameter.data_ptr(), (name, parameter))
-        if first is not parameter and (first.requires_grad or parameter.requires_grad):
-            raise ModelError(
-                f"parameters {other!r} and {name!r} lie in the same memory and are two, so each would be trained by itself; "
-                "share one parameter, as by decoder.weight = encoder.weight, or copy one",
-                field="model",
-            )
+    """Refuse parameters that are two for autograd and share numbers in memory: a trainer lays each out anew, and would part them."""
+    laid = sorted(
+        ((p.data_ptr(), name, p) for name, p in model.named_parameters() if p.numel()),
+        key=lambda each: each[0],
+    )
+    for place, (_, name, parameter) in enumerate(laid):
+        end = parameter.data_ptr() + _extent(parameter)
+        for start, other, second in laid[place + 1 :]:
+            if start >= end:
+                break
+            is_trained = parameter.requires_grad or second.requires_grad
+            if is_trained and _share_numbers(parameter, second):
+                raise ModelError(
+                    f"parameters {name!r} and {other!r} lie in the same memory and are two, so each would be trained by itself; "
+                    "share one parameter, as by decoder.weight = encoder.weight, or copy one",
+                    field="model",
+                )
+
+
+def _extent(parameter: Tensor) -> int:
+    """Bytes from its first number to the end of its last."""
+    sides = zip(parameter.shape, parameter.stride(), strict=True)
+    return parameter.element_size() * (1 + sum((size - 1) * stride for size, stride in sides))
+
+
+def _share_numbers(one: Tensor, other: Tensor) -> bool:
+    """Whether a number of one lies where one of the other does: the columns of a matrix may lie between each other."""
+    if one.device != other.device:
+        return False
+    found = [_addresses(each.detach()) for each in (one, other)]
+    return bool(torch.isin(*found).any())
+
+
+def _addresses(parameter: Tensor) -> Tensor:
+    """Of the first byte of each number."""
+    place = torch.zeros((), dtype=torch.int64)
+    for size, stride in zip(parameter.shape, parameter.stride(), strict=True):
+        place = place[..., None] + stride * torch.arange(size)
+    return parameter.data_ptr() + parameter.element_size() * place.flatten()
 
 
 def _check_released(model: nn.Module) -> None:

@@ -197,6 +197,30 @@ class TestCheckModel:
 
         check_model(model.requires_grad_(False).append(nn.Linear(4, 2)))
 
+    @pytest.mark.parametrize(
+        ("first", "second", "are_apart"),
+        [
+            (slice(0, 8), slice(4, 12), False),
+            (slice(4, 12), slice(0, 8), False),
+            (slice(0, 12), slice(11, 12), False),
+            (slice(0, 6), slice(6, 12), True),
+            (slice(0, 12, 2), slice(1, 12, 2), True),
+            (slice(0, 12, 2), slice(0, 12, 3), False),
+        ],
+    )
+    def test_two_parameters_that_share_some_numbers_are_refused(
+        self, first: slice, second: slice, are_apart: bool
+    ) -> None:
+        """Wherever they begin; not those that lie between each other."""
+        numbers, model = torch.ones(12, 3), nn.Module()
+        model.one, model.other = (nn.Parameter(numbers[each]) for each in (first, second))
+
+        if are_apart:
+            check_model(model)
+            return
+        with pytest.raises(ModelError, match=r"'(one|other)' and '(other|one)' lie"):
+            check_model(model)
+
     def test_one_with_two_types_of_trained_parameters_is_refused_by_their_names(self) -> None:
         """Their vector would make all of them the wider one, behind the model's back."""
         model = nn.Sequential(nn.Linear(3, 3).double(), nn.Linear(3, 3))
