@@ -190,12 +190,14 @@ class Books:
         """What a forward pass of the model runs in."""
         return passes(self._model, self._precision, is_cached=is_cached)
 
-    def check_precision(self) -> None:
-        """A norm in one precision does not bound a sum in a lower one.
+    def check_modes(self) -> None:
+        """There must be gradients, and a norm in one precision does not bound a sum in a lower one.
 
         Raises:
-            RuntimeError: torch is set to compute in one.
+            RuntimeError: torch is set to compute without gradients, or in lower precision.
         """
+        if torch.is_inference_mode_enabled():
+            raise RuntimeError("torch.inference_mode is on, so nothing has a gradient; leave it")
         if torch.is_autocast_enabled(self._like.device.type):
             raise RuntimeError(
                 "autocast is on: sums in lower precision than their norms are not bounded by them; "

@@ -112,11 +112,9 @@ def clipped_sum(
         raise ParameterError("final is told of parts of onto, which is missing", field="onto")
     if not isinstance(model, Books):
         _validate.instance(nn.Module, model=model)
-    if torch.is_inference_mode_enabled():
-        raise RuntimeError("torch.inference_mode is on, so nothing has a gradient; leave it")
     books = model if isinstance(model, Books) else Books(model)
     _check_type(inputs, books.dtype)
-    books.check_precision()
+    books.check_modes()
     is_float32 = books.precision is Precision.FLOAT32
     is_plain = views == 1 and shares is None and weights is None and rule is per_example_clipping
     if is_float32 and is_plain and clip_norm >= _SMALL_FOR_KERNEL:

@@ -245,12 +245,15 @@ class Trainer:
 
         Raises:
             ParameterError: all steps are taken, or the model has other parameters than when the trainer was made.
+            RuntimeError: torch is set to compute without gradients, or in lower precision.
         """
         if self._steps_done >= self._mechanism.steps:
             raise ParameterError(
                 f"the mechanism has {self._mechanism.steps} steps and all are taken", field="steps"
             )
-        self._flat.check(self._model)  # before anything is drawn
+        # Before anything is drawn: what a private run has drawn it never draws again.
+        self._flat.check(self._model)
+        self._books.check_modes()
         noisy_sum, stats = self._noisy_sum(self._draw())
         divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
         gradient = noisy_sum.div_(divisor)

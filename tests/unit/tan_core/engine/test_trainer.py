@@ -794,6 +794,24 @@ class TestModelAfterwards:
         assert torch.equal(own, vector(trainer))
 
 
+class TestModes:
+    """What torch is set to while a step is asked for."""
+
+    @pytest.mark.parametrize(
+        "mode",
+        [torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)],
+        ids=["inference", "autocast"],
+    )
+    def test_a_step_that_cannot_be_taken_in_one_costs_no_draw(self, mode) -> None:
+        """A private run that has drawn for a step takes it at once or never."""
+        trainer = make_trainer()
+        for _ in range(2):
+            with mode(), pytest.raises(RuntimeError, match=r"inference_mode|autocast"):
+                trainer.step()
+
+        assert torch.equal(vector(run(trainer, 2)), vector(run(make_trainer(), 2)))
+
+
 class TestDigits:
     def test_digits_are_learnt_under_epsilon_3(self) -> None:
         """Noise 2.56 at q = 128/1295 and 300 steps is epsilon 3 at delta 1e-5 (PLD)."""
