@@ -379,6 +379,8 @@ class Trainer:
             # Of a view of the vector all of the vector would be written.
             parameter.data = parameter.data.clone()
         state = {**vars(self), "_model": model, "progressed": _nobody}
+        # What a step writes to is one's own, also in a copy that shares all else.
+        state |= {name: copy.deepcopy(state[name]) for name in ("_ema", "_optimizer")}
         del state["_flat"], state["_books"]
         return state
 

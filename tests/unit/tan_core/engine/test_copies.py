@@ -58,6 +58,17 @@ def test_a_copy_goes_on_as_the_trainer_does_and_apart_from_it(copied, config, mo
         assert torch.equal(other.released_weights()[name], weight)
 
 
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_a_shallow_copy_moves_nothing_of_the_trainer(config) -> None:
+    """Its weights were its own, and its average, momentum and moments the trainer's."""
+    trainer = run(simulated(config=config), 3)
+    stood = trainer.state().tensors
+
+    run(copy.copy(trainer), 2)
+
+    assert all(torch.equal(value, stood[name]) for name, value in trainer.state().tensors.items())
+
+
 @each_way
 def test_a_copy_gives_no_signs_of_life_for_another(copied) -> None:
     trainer, beats = simulated(), list[int]()
