@@ -313,8 +313,11 @@ class Trainer:
 
     def _predictions(self, records: Tensor) -> Tensor:
         """[B, classes]: what the model says of records, which may be of another shape than it was trained on."""
+        read = self._reader.as_read(records)
+        if read.data_ptr() == records.data_ptr():
+            read = read.clone()  # a layer may work in place on what it reads
         try:
-            return self._books.predictions(self._reader.as_read(records))
+            return self._books.predictions(read)
         except RuntimeError as error:
             trained_on, given = list(self._reader.shape), list(records.shape[1:])
             if given == trained_on:

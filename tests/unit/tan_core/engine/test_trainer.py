@@ -812,6 +812,19 @@ class TestModes:
         assert torch.equal(vector(run(trainer, 2)), vector(run(make_trainer(), 2)))
 
 
+def test_an_evaluation_changes_no_records() -> None:
+    """A first layer that works in place worked in the memory of the split."""
+    images, labels = tiny_images(NUM_EXAMPLES)
+    inputs = torch.from_numpy(images).flatten(1).float() - 100
+    before = inputs.clone()
+    model = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(inputs.shape[1], 3))
+    trainer = run(make_trainer(model=model, inputs=inputs), 1)
+
+    trainer.evaluate(inputs, labels)
+
+    assert torch.equal(inputs, before)
+
+
 class TestDigits:
     def test_digits_are_learnt_under_epsilon_3(self) -> None:
         """Noise 2.56 at q = 128/1295 and 300 steps is epsilon 3 at delta 1e-5 (PLD)."""
