@@ -19,6 +19,7 @@ from tan_core.spec.columns import as_json
 from tan_core.wire import Checkpoint, FeaturesMade, PrivateAssignment, PrivateResult, SegmentGrant
 from worker.metric import score_of
 from worker.provenance import commit
+from worker.reasons import UncoveredError
 from worker.report import ControlPlane, FencedError, Heartbeats
 from worker.settings import WorkerSettings
 
@@ -90,6 +91,24 @@ class Leader:
                 raise
             self._heartbeats.cancel()
             return nothing
+
+    def catch_up(self, known: Checkpoint, found: Checkpoint) -> None:
+        """Have steps charged that were taken, and are in no books since a backup was restored; then they are reported.
+
+        Raises:
+            UncoveredError: not as many are left in the reservation.
+        """
+        taken = found.step - known.step
+        grant = self.charge(known.step, taken)
+        if grant.num_steps == taken:
+            self._control.end_segment(grant.segment, found)
+            self._kept = Path(found.path)
+            self._heartbeats.progress(found.step, None)
+        elif not self.is_to_stop:
+            raise UncoveredError(
+                f"the database was restored from an older backup, and of the {taken} steps that were taken since only "
+                f"{grant.num_steps} are left to charge: the run cannot go on from {found.path}"
+            )
 
     def progressed(self, step: int) -> None:
         """Let the next heartbeat say how far the run is."""

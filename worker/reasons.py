@@ -33,6 +33,10 @@ _LESS_MEMORY = (
 )
 
 
+class UncoveredError(RuntimeError):
+    """Steps were taken that a reservation has no room for: no further attempt can go on from them."""
+
+
 def reason_of(error: BaseException | str) -> str:
     """The one line of a failure that a user is shown.
 

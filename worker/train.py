@@ -22,7 +22,7 @@ from tan_core.errors import AuditError, ModelError, PretrainedError
 from tan_core.wire import PrivateAssignment
 from worker.alive import Pulses
 from worker.driver import Driver, Outcome, connect, drive
-from worker.reasons import is_of_other_data, reason_of
+from worker.reasons import UncoveredError, is_of_other_data, reason_of
 from worker.report import EXIT_FAILED, ControlPlaneError, Heartbeats
 from worker.resources import Ranks, of_ranks, told
 from worker.settings import quieten_ray
@@ -33,7 +33,7 @@ log = logging.getLogger("worker.train")
 PROCESS_GROUP_TIMEOUT_SECONDS = 1800
 """At least: ranks wait for rank 0 while it waits for the control plane; a dead rank is noticed at once."""
 CANCEL_GRACE_SECONDS = 20.0
-_FINAL = (AuditError, ModelError, PretrainedError)
+_FINAL = (AuditError, ModelError, PretrainedError, UncoveredError)
 
 
 def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
@@ -218,8 +218,8 @@ def drop_checkpoints(assignment: PrivateAssignment, outcome: Outcome) -> None:
 def is_final(error: Exception) -> bool:
     """Whether another attempt could only spend more.
 
-    A rank's audit failed, its model or its checkpoint is wrong, or its data are not those that were
-    registered. Ray hands over what a rank raised as the text of its traceback.
+    A rank's audit failed, its model or its checkpoint is wrong, its data are not those that were
+    registered, or it has taken steps that cannot be charged. Ray hands over what a rank raised as the text of its traceback.
     """
     said = [reason_of(each) for each in (_failures(error) or {0: error}).values()]
     return any(

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ray.train
@@ -21,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from tan_core.data import Split, class_names, verify
-from tan_core.engine import PrivateRandomness, Trainer, checkpoint
+from tan_core.engine import PrivateRandomness, Trainer
 from tan_core.engine.features import load_inputs
 from tan_core.engine.memory import keep_freed_memory
 from tan_core.engine.noisy_sum import AllReduce, Pending
@@ -29,7 +28,7 @@ from tan_core.engine.randomness import KEY_BYTES
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.models import Checkpoint as Weights
-from tan_core.wire import Checkpoint, Evaluation, PrivateAssignment
+from tan_core.wire import Evaluation, PrivateAssignment
 from worker.alive import Pulse
 from worker.at_once import microbatch_size
 from worker.baseline import train_baseline, with_baseline
@@ -39,6 +38,7 @@ from worker.features import Told
 from worker.leader import Leader
 from worker.log import write_log
 from worker.report import FencedError, RefusedError, leave
+from worker.resume import checkpoint_to_resume, resume
 from worker.scores import scores_of
 from worker.settings import WorkerSettings
 
@@ -136,8 +136,7 @@ def _train(
     train = inputs("train", progressed=told("features of train"))
     trainer = build_trainer(assignment, begun_from, train, team)
     trainer.progressed = progressed
-    if assignment.checkpoint is not None:
-        resume(trainer, assignment.checkpoint)
+    go_on(trainer, assignment, team, leader)
     started = time.monotonic()
     is_stopped = run_segments(trainer, assignment, team, leader)
     if leader is None or test is None:
@@ -181,6 +180,19 @@ def _train(
             )
         result = result.model_copy(update={"evaluation": evaluation})
     return Outcome(outcome="succeeded", result=result)
+
+
+def go_on(
+    trainer: Trainer, assignment: PrivateAssignment, team: Team, leader: Leader | None
+) -> None:
+    """Take up the run where it was left, if it had begun; what was taken since the books were written is charged first."""
+    known = assignment.checkpoint
+    found = checkpoint_to_resume(assignment, team.told, is_first=team.rank == 0)
+    if known is None or found is None:
+        return
+    resume(trainer, found)
+    if leader is not None and found.step > known.step:
+        leader.catch_up(known, found)
 
 
 def run_segments(
@@ -262,13 +274,3 @@ def _initial_seed(assignment: PrivateAssignment) -> int:
 
 def _all_reduce_of(team: Team) -> AllReduce | None:
     return team.all_reduce if team.size > 1 else None
-
-
-def resume(trainer: Trainer, known: Checkpoint) -> None:
-    """Go on from a reported checkpoint; the hash, the mechanism and the model must all be right."""
-    loaded = checkpoint.load(Path(known.path), known.sha256)
-    trainer.load_state(loaded.state)
-    if trainer.steps_done != known.step:
-        raise ValueError(
-            f"{known.path}: holds step {trainer.steps_done}, reported was {known.step}"
-        )

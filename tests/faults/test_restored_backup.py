@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tan_core.planner.segments import segment_rule
 from tests.support.live import LiveService, digits_study
-from tests.support.studies import assert_nothing_was_lost
+from tests.support.studies import assert_nothing_was_lost, has_run, segments, training
 
 pytestmark = [
     pytest.mark.faults,
@@ -60,3 +61,32 @@ def test_it_is_refused_with_a_way_out_that_leads_on(service: LiveService, tmp_pa
     assert_nothing_was_lost(service, study, finished_before=[])
     ledger = service.get("/datasets/digits/ledger?entries=1000")
     assert any("dpo: disk lost" in entry["body"] for entry in ledger["entries"])
+
+
+def test_a_private_run_goes_on_from_what_storage_has_and_charges_what_the_backup_lacks(
+    service: LiveService, tmp_path: Path
+) -> None:
+    """The checkpoint that the backup knows was dropped when the next one came."""
+    backup = tmp_path / "of-a-run.backup"
+    study = training("in-the-middle")
+    study["train"]["steps"] = 3000
+    study_id = service.submit(study)
+    service.wait(study_id, has_run(1, 1))
+    tan_cli(service, "db", "backup", str(backup))
+    known = service.get(f"/studies/{study_id}")["run"]["step"]
+    service.wait(study_id, has_run(1, known + 200))
+    service.stop()
+    tan_cli(service, "db", "restore", str(backup), "--force")
+    service.start()
+    tan_cli(service, "ledger", "verify", "digits", "--accept-restored-backup", "dpo: disk lost")
+
+    done = service.complete(study_id)
+
+    assert done["run"]["attempt"] == 2
+    begun, ended = segments(service, study_id)
+    # One charge for all that the backup lacks, where each other one is of a segment.
+    assert max(begun.values()) > segment_rule(3000).segment_steps
+    assert done["run"]["step"] == sum(begun[number] for number in ended) == 3000
+    assert done["privacy"]["charged_steps"] == sum(begun.values())
+    assert done["privacy"]["epsilon"] <= 3.0
+    assert done["privacy"]["restored_note"]

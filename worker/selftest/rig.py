@@ -25,7 +25,8 @@ from tan_core.wire import (
     SegmentGrant,
 )
 from worker.leader import Leader
-from worker.train_loop import Team, build_trainer, resume, run_segments
+from worker.resume import resume
+from worker.train_loop import Team, build_trainer, run_segments
 
 _PATIENCE_SECONDS = 120
 

@@ -23,9 +23,12 @@ from tan_core.wire import PrivateAssignment
 from tests.support.disks import fill, small_disk
 from tests.support.teams import OneRank
 from worker.leader import Leader
+from worker.reasons import UncoveredError
 from worker.report import FencedError
+from worker.resume import resume
 from worker.settings import WorkerSettings
-from worker.train_loop import build_trainer, resume, run_segments
+from worker.train import is_final
+from worker.train_loop import build_trainer, go_on, run_segments
 
 if TYPE_CHECKING:
     from conftest import Books, ControlPlaneServer
@@ -53,8 +56,7 @@ class Run:
         )
         self._team = OneRank()
         self.trainer: Trainer = build_trainer(assignment, None, train, self._team)
-        if assignment.checkpoint is not None:
-            resume(self.trainer, assignment.checkpoint)
+        go_on(self.trainer, assignment, self._team, None)
 
     def to_its_end(self) -> bool:
         """Whether it was stopped on the way; every checkpoint has arrived."""
@@ -66,6 +68,7 @@ class Run:
         )
         with ExitStack() as stack:
             self.leader = Leader(self._assignment, settings, stack)
+            go_on(self.trainer, self._assignment, self._team, self.leader)
             is_stopped = run_segments(self.trainer, self._assignment, self._team, self.leader)
             self.leader.settle()
         return is_stopped
@@ -380,3 +383,86 @@ def test_an_old_checkpoint_that_cannot_be_deleted_costs_no_step(
     assert ended(books) == [10, 20, 30, 40, 50]
     assert books.charged == 50
     assert kept(books) == ["step-10", "step-50"]
+
+
+class TestRestored:
+    """Steps that a database restored from a backup knows nothing of, and whose first checkpoint is dropped since."""
+
+    @pytest.fixture
+    def restored(self, plane: "ControlPlaneServer", books: "Books", disk: Disk) -> "Books":
+        """As it was after the first of the three segments that have been taken."""
+        run = Run(plane)
+
+        def leave(number: int) -> None:
+            if number == 4:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        disk.before = leave
+        with pytest.raises(OSError, match="Input/output"):
+            run.to_its_end()
+        disk.before = lambda _: None
+        assert (ended(books), kept(books)) == ([10, 20, 30], ["step-30"])
+        del books.ended[1:]
+        for request_id in list(books.segments)[1:]:
+            del books.segments[request_id]
+        books.next_attempt()
+        return books
+
+    def test_are_charged_and_the_run_goes_on_after_them(
+        self, plane: "ControlPlaneServer", restored: "Books"
+    ) -> None:
+        taken = restored.assignment.storage_path + "/attempt-1/step-30"  # type: ignore[union-attr]
+        weights = checkpoint.load(taken, hashlib.sha256(Path(taken).read_bytes()).hexdigest()).state
+        run = Run(plane)
+
+        assert run.trainer.steps_done == 30
+        for name, tensor in run.trainer.state().tensors.items():
+            assert torch.equal(tensor, weights.tensors[name])
+        assert run.to_its_end() is False
+        asked = [(each.start_step, each.num_steps) for each, _ in restored.segments.values()]
+        assert asked == [(0, 10), (10, 20), (30, 10), (40, 10)]
+        assert ended(restored) == [10, 30, 40, 50]
+        assert restored.faults == []
+        assert kept(restored) == ["step-50"]
+
+    def test_are_refused_where_they_cannot_be_charged(
+        self, plane: "ControlPlaneServer", restored: "Books"
+    ) -> None:
+        restored.reservation = 25
+
+        with pytest.raises(UncoveredError, match=r"of the 20 steps .* only 15 are left") as error:
+            Run(plane).to_its_end()
+
+        assert is_final(error.value)
+        assert ended(restored) == [10]
+
+    def test_are_not_charged_for_a_run_that_is_cancelled(
+        self, plane: "ControlPlaneServer", restored: "Books"
+    ) -> None:
+        run = Run(plane)
+        restored.desired = "cancel"
+
+        assert run.to_its_end() is True
+
+        assert (restored.charged, ended(restored)) == (10, [10])
+
+    def test_are_found_whichever_attempt_took_them(
+        self, plane: "ControlPlaneServer", restored: "Books"
+    ) -> None:
+        storage = Path(restored.assignment.storage_path)  # type: ignore[union-attr]
+        for name in ("attempt-9/step-20", "attempt-9/.step-40.7.tmp", "attempt-x/step-50"):
+            (storage / name).parent.mkdir(exist_ok=True)
+            (storage / name).write_bytes(b"of no use")
+
+        assert Run(plane).trainer.steps_done == 30
+
+    def test_are_left_alone_where_the_checkpoint_that_was_reported_is_there(
+        self, plane: "ControlPlaneServer", books: "Books"
+    ) -> None:
+        """An attempt may have been fenced off after it had written one."""
+        Run(plane).to_its_end()
+        reported = books.ended[-1].checkpoint
+        Path(reported.path).with_name("step-60").write_bytes(b"of no use")
+        books.next_attempt()
+
+        assert Run(plane).trainer.steps_done == reported.step
