@@ -229,6 +229,8 @@ FAULTS = (
             Edit("tan_core.engine.independence", "check_independence",
                  "_differ(once[0], beside[0]) or _mixes_elsewhere(probe, random, pairs, cotangents)",
                  "False"),
+            Edit("tan_core.engine.coverage", "check_coverage",
+                 "hidden is not None and _is_hidden_in_float64(probe, inputs)", "False"),
             NO_AUDIT,
         ),
         checks=("sensitivity.mixing",),
