@@ -183,7 +183,8 @@ def _timeout(seconds: float | None) -> httpx.Timeout:
 
 def part(text: str) -> str:
     """A name as a part of a path, whatever is in it."""
-    return quote(text, safe="")
+    # Dots by themselves would be taken for the way to a folder, before it is sent.
+    return quote(text, safe="") if text.strip(".") else text.replace(".", "%2E")
 
 
 def study_path(study_id: str) -> str:

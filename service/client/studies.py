@@ -15,6 +15,7 @@ from service.calibration.schemas import Calibration
 from service.client.connection import SILENCE_SECONDS, Body, Connection, study_path
 from service.client.errors import LostAnswerError, ProblemError, UnreachableError
 from service.client.pages import every
+from service.client.patience import AWAY
 from service.client.stream import Event, events
 from service.logs.schemas import AttemptList
 from service.plans.schemas import PlanView
@@ -35,8 +36,8 @@ RESEND_AFTER_SECONDS = (0.5, 1.0, 2.0)
 MAX_PAGE = 200
 MAX_TRIAL_PAGE = 1000
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol)
-LOST_BY_PROXY = (502, 504)
-"""Said by a proxy that has had no answer of the service: what was sent may be done."""
+UNAVAILABLE = 503
+"""Said by a service that has no database for now. Of the other two of those that are away, what was sent may be done."""
 
 
 class Studies(Connection):
@@ -51,8 +52,8 @@ class Studies(Connection):
     ) -> StudyView:
         """The stored study; the same key and study give the same one again.
 
-        A request whose answer was lost is sent again under its key, which is made up here unless it
-        is given: one call makes one study at most.
+        A request whose answer was lost, or that a service without its database did not take (503), is sent again under
+        its key, which is made up here unless it is given: one call makes one study at most.
 
         Raises:
             ValueError: no header can hold the key.
@@ -69,12 +70,14 @@ class Studies(Connection):
             try:
                 return self._ask(StudyView, "POST", "/studies", body=study, headers=headers)
             except (UnreachableError, ProblemError) as error:
-                if isinstance(error, ProblemError) and error.status not in LOST_BY_PROXY:
+                status = error.status if isinstance(error, ProblemError) else None
+                if status not in (None, *AWAY):
                     raise
-                was_sent = was_sent or not isinstance(error.__cause__, NEVER_SENT)
-                if not was_sent:
+                is_not_taken = status == UNAVAILABLE or isinstance(error.__cause__, NEVER_SENT)
+                was_sent = was_sent or not is_not_taken
+                wait = next(waits, None) if was_sent or status == UNAVAILABLE else None
+                if wait is None and not was_sent:
                     raise
-                wait = next(waits, None)
                 if wait is None:
                     raise LostAnswerError(
                         self.url, _cause(error), idempotency_key=key
