@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from functools import partial
@@ -26,16 +26,20 @@ from tan_core.wire import FeaturesMade, PrivateAssignment, SearchAssignment
 from worker.at_once import trial_device
 from worker.begin import checkpoint_of, extractor_for
 from worker.places import nodes_now
-from worker.resources import Ranks, tasks_at_once
+from worker.resources import Ranks, tasks_at_once, why_waiting
 from worker.settings import WorkerSettings
 
 log = logging.getLogger(__name__)
 
 Splits = tuple[Split, Split]
 """Train and validation; never test."""
+Waiting = Callable[[str | None, float], None]
+"""Told what is waited for, if anything is, and for how many seconds more."""
 
 _TOLD_EVERY_SECONDS: Final = 30.0
 _LOOK_EVERY_SECONDS: Final = 1.0
+_WAITS_AFTER_SECONDS: Final = 30.0
+"""A task that has a place has begun by then, on a slow node too."""
 _LOST_WORKERS: Final = 3
 """Of a task, before the search fails."""
 _ALONE_SECONDS: Final = 3.0
@@ -48,6 +52,10 @@ _ON_GPU: Final = 8192
 
 class UnwantedError(Exception):
     """Nobody waits for it any more."""
+
+
+def _unheard(waits_for: str | None, seconds: float) -> None:
+    """Where nobody listens."""
 
 
 class Told:
@@ -93,6 +101,7 @@ def put_splits(
     *,
     is_unwanted: Callable[[], bool],
     note: Callable[[FeaturesMade], None] = lambda made: None,
+    waiting: Waiting = _unheard,
 ) -> ray.ObjectRef:
     """Both splits, as the head behind an extractor reads them.
 
@@ -103,12 +112,13 @@ def put_splits(
         each: what a trial is lent.
         is_unwanted: asked now and then.
         note: told how far features are.
+        waiting: told while no task has a place.
 
     Raises:
         UnwantedError: nobody waits any more.
         DatasetError: the data cannot be read or the features cannot be kept.
     """
-    with Sharing(each, assignment.max_concurrent, settings, is_unwanted) as sharing:
+    with Sharing(each, assignment.max_concurrent, settings, is_unwanted, waiting) as sharing:
         load = partial(_load, assignment, extractor, settings, sharing, note)
         # Ray keeps on disk what does not fit into its memory.
         return ray.put((load("train"), load("validation")))
@@ -121,6 +131,7 @@ def keep_features(
     *,
     is_unwanted: Callable[[], bool],
     note: Callable[[FeaturesMade], None],
+    waiting: Waiting = _unheard,
 ) -> None:
     """Compute the features of a private run that are kept nowhere yet; its ranks would one after the other.
 
@@ -134,7 +145,7 @@ def keep_features(
     each = {name.lower(): amount for name, amount in ranks.each.items()}
     # Ranks on processors have all cores of their nodes, however few they are.
     limit = ranks.number if ranks.use_gpu else None
-    sharing = Sharing(each, limit, settings, is_unwanted)
+    sharing = Sharing(each, limit, settings, is_unwanted, waiting)
     if settings.cache_dir is None:
         return
     extractor = extractor_for(assignment, checkpoint_of(assignment, settings))
@@ -182,6 +193,7 @@ class Sharing(AbstractContextManager["Sharing"]):
         limit: of tasks that Ray is given at once.
         settings: whether the cluster grows.
         is_unwanted: asked now and then.
+        waiting: told while no task has a place.
     """
 
     def __init__(
@@ -190,14 +202,16 @@ class Sharing(AbstractContextManager["Sharing"]):
         limit: int | None,
         settings: WorkerSettings,
         is_unwanted: Callable[[], bool],
+        waiting: Waiting = _unheard,
     ) -> None:
         self._each, self._limit, self._settings = each, limit, settings
-        self._is_unwanted = is_unwanted
+        self._is_unwanted, self._waiting = is_unwanted, waiting
         self._has_gpu = bool(each.get("gpu"))
         self._task: Any = ray.remote(_features).options(
-            num_cpus=each["cpu"], num_gpus=each.get("gpu", 0), max_retries=_LOST_WORKERS
-        )
-        self._running: deque[ray.ObjectRef] = deque()
+            num_cpus=each["cpu"], num_gpus=each.get("gpu", 0),
+            max_retries=_LOST_WORKERS, num_returns="streaming",
+        )  # fmt: skip
+        self._running: deque[ray.ObjectRefGenerator] = deque()
 
     @property
     def at_once(self) -> int:
@@ -256,25 +270,44 @@ class Sharing(AbstractContextManager["Sharing"]):
 
     def _first(self) -> NDArray[Any]:
         task = self._running[0]
-        while not ray.wait([task], timeout=_LOOK_EVERY_SECONDS)[0]:
-            self.beat()
+        self._wait(task, self._say_waiting)  # the tasks behind it begin no earlier
+        ray.get(next(task))
+        self._waiting(None, 0.0)
+        self._wait(task)
         self._running.popleft()
-        block, error = ray.get(task)
+        block, error = ray.get(next(task))
         if error is not None:
             raise error
         return block
 
+    def _wait(
+        self,
+        task: ray.ObjectRefGenerator,
+        meanwhile: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """For what a task yields next."""
+        began = time.monotonic()
+        while not ray.wait([task], timeout=_LOOK_EVERY_SECONDS)[0]:
+            self.beat()
+            meanwhile(time.monotonic() - began)
+
+    def _say_waiting(self, seconds: float) -> None:
+        if seconds >= _WAITS_AFTER_SECONDS:
+            waits_for = why_waiting(1, self._each, nodes_now(), self._settings)
+            self._waiting(waits_for, _LOOK_EVERY_SECONDS)
+
 
 def _features(
     extractor: Extractor, records: NDArray[Any] | Records, rows: range
-) -> tuple[NDArray[Any] | None, Exception | None]:
-    """In a worker of Ray's. An error as it is: what is raised Ray would wrap."""
+) -> Generator[tuple[NDArray[Any] | None, Exception | None] | None]:
+    """In a worker of Ray's: nothing as soon as it has a place, then all. An error as it is: what is raised Ray would wrap."""
+    yield None
     try:
         device = trial_device()
         blocks = features_of(extractor.to(device), records, rows, device=device)
-        return np.concatenate([*blocks]), None
+        yield np.concatenate([*blocks]), None
     except Exception as error:  # noqa: BLE001 the driver raises it
-        return None, _sent(error)
+        yield None, _sent(error)
 
 
 def _sent(error: Exception) -> Exception:

@@ -72,7 +72,7 @@ class Places:
         self._too_few = too_few
         self._look_every_seconds = look_every_seconds
         self._told: str | None = None
-        self._waited = self._lacked = 0.0
+        self._lacked = 0.0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="places", daemon=True)
 
@@ -88,7 +88,7 @@ class Places:
     ) -> None:
         self._over.set()
         self._thread.join()
-        self._heartbeats.note_waiting(None, self._waited)
+        self._heartbeats.note_waiting(None, 0.0)
 
     def _watch(self) -> None:
         looked_at = time.monotonic()
@@ -107,12 +107,11 @@ class Places:
             nodes = nodes_now()
             waits_for = why_waiting(self._number, self._each, nodes, self._settings)
             is_short = 0 < places(nodes, self._each) < self._number
-            self._waited += passed
             self._lacked = self._lacked + passed if is_short else 0.0
         if waits_for != self._told:
             log.info("%s", waits_for or "has a place")
             self._told = waits_for
-        self._heartbeats.note_waiting(waits_for, self._waited)
+        self._heartbeats.note_waiting(waits_for, 0.0 if waits_for is None else passed)
         is_to_end = self._lacked >= TOO_FEW_SECONDS and not self._settings.autoscaling
         if waits_for is not None and self._heartbeats.is_to_stop():
             self._leave()

@@ -356,8 +356,8 @@ class Heartbeats:
         self._ranks = number
 
     def note_waiting(self, waits_for: str | None, seconds: float) -> None:
-        """What heartbeats say from now on: why nothing of the attempt has a place, and for how long that was so in all."""
-        self._waits = (waits_for, seconds)
+        """What heartbeats say from now on: why nothing of the attempt has a place, and that it was so for so much longer."""
+        self._waits = (waits_for, self._waits[1] + seconds)
 
     def cancel(self) -> None:
         """As if the control plane had asked for it."""

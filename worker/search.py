@@ -172,6 +172,7 @@ def _load(assignment: SearchAssignment, driver: Driver) -> TrialData | None:
                 each,
                 is_unwanted=is_unwanted,
                 note=driver.heartbeats.note_features,
+                waiting=driver.heartbeats.note_waiting,
             )
         except UnwantedError:
             return None

@@ -62,6 +62,7 @@ def train(assignment: PrivateAssignment, driver: Driver) -> Outcome:
             ranks_now(),
             is_unwanted=heartbeats.is_to_stop,
             note=heartbeats.note_features,
+            waiting=heartbeats.note_waiting,
         )
         # Features take hours, in which nodes come and go: for one that is gone Ray Train would wait for ever.
         ranks = ranks_now()

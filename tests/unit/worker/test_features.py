@@ -4,6 +4,7 @@ import logging
 import pickle
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -98,6 +99,45 @@ def test_tasks_are_as_large_as_the_pace_behind_the_first_call_says(
     assert shared == [(range(16, 900), 5 * 8)]  # five seconds of eight records each
 
 
+def test_it_is_said_what_tasks_wait_for_where_none_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of two tasks the first has no place for a minute, the second has one at once, and both then take a minute."""
+    clock, ready = (
+        [0.0],
+        iter([*[False] * 60, True, *[False] * 60, True, True, *[False] * 60, True]),
+    )
+    block = np.ones((8, 3), np.float32)
+
+    def wait(tasks: list[object], timeout: float) -> tuple[list[object], list[object]]:
+        clock[0] += timeout
+        return (tasks, []) if next(ready) else ([], tasks)
+
+    task = SimpleNamespace(remote=lambda *_: iter([None, (block, None)]))
+    monkeypatch.setattr(features, "nodes_now", lambda: [{"CPU": 2, "GPU": 2}])
+    monkeypatch.setattr(features.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        features,
+        "ray",
+        SimpleNamespace(
+            remote=lambda _: SimpleNamespace(options=lambda **_: task),
+            put=lambda value: value,
+            get=lambda value: value,
+            wait=wait,
+            cancel=lambda *_, **__: None,
+        ),
+    )
+    told: list[tuple[str | None, float]] = []
+    heard = lambda waits_for, seconds: told.append((waits_for, seconds))  # noqa: E731
+
+    with Sharing({"cpu": 1, "gpu": 1}, 2, SETTINGS, lambda: False, heard) as sharing:
+        found = [*sharing(Flat(), np.zeros((16, 3), np.float32), range(16))]
+
+    assert [len(each) for each in found] == [8, 8]
+    waits = "waiting for a place with 1 CPU and 1 GPU: the Ray cluster has 2, and others use them"
+    assert told == [*[(waits, 1.0)] * 31, (None, 0.0), (None, 0.0)]
+
+
 def test_a_rank_finds_its_features_and_waits_for_nobody_also_where_it_is_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,9 +189,9 @@ def test_what_a_task_fails_with_is_what_is_told(error: Exception, told: str) -> 
         def forward(self, images: Tensor) -> Tensor:
             raise error
 
-    block, sent = features._features(Failing(), np.zeros((9, 3), np.float32), range(9))
+    begun, (block, sent) = features._features(Failing(), np.zeros((9, 3), np.float32), range(9))
 
-    assert block is None
+    assert begun is block is None
     assert reason_of(pickle.loads(pickle.dumps(sent))) == told
 
 

@@ -438,7 +438,8 @@ def test_heartbeats_say_what_the_attempt_waits_for(plane: Plane, control: Contro
         assert soon(lambda: (None, 0.0) in told())
         heartbeats.note_waiting("waiting for a place", 5.0)
         assert soon(lambda: told()[-1] == ("waiting for a place", 5.0))
-        heartbeats.note_waiting(None, 7.0)
+        heartbeats.note_waiting("waiting for a place", 2.0)
+        heartbeats.note_waiting(None, 0.0)
         assert soon(lambda: told()[-1] == (None, 7.0))
 
 
