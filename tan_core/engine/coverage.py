@@ -1,6 +1,7 @@
 """What no rule about layers can see: a parameter that is used behind its layer's back, examples in another order."""
 
 import copy
+import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -15,8 +16,8 @@ from tan_core.engine.probe import fed, fill_zeros, gradients, logits
 from tan_core.errors import ParameterError
 from tan_core.spec.train import Precision
 
-_EXAMPLES = (3, 4)
-"""Two batches: what counts as many positions as one of them has examples shows in the other."""
+_LENGTHS = (0.75, 0.5, 1.0, 0.25)
+"""Of the examples of the last batch: parts of them, the rest are zeros, as where short ones are filled up."""
 _TOLERANCE = 1e-2
 """Of a parameter's own gradient. A ReLU near a tie may go the other way in another memory layout."""
 _ROUND_OFF = 1e-3
@@ -51,8 +52,8 @@ def check_coverage(
     probe, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
     like = fed(model)
     fill_zeros(probe, lambda size: torch.randn(size, generator=generator).to(like))
-    for examples in _EXAMPLES:
-        inputs = torch.randn((examples, *shape), generator=generator).to(like)
+    for inputs in _batches(shape, generator):
+        inputs = inputs.to(like)
         hidden = _hidden(probe, inputs)
         # A deep network of ReLUs has inputs near so many ties that float32 fails one start in four;
         # with 29 more bits a tie is met no more, and what a layer does not see is missing as before.
@@ -65,6 +66,20 @@ def check_coverage(
             )
         if precision is not Precision.FLOAT32:
             _check_runs(probe, inputs, precision)
+
+
+def _batches(shape: Sequence[int], generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Of three and of four examples: what counts as many positions as one batch has examples shows in the other.
+
+    The first examples come in both directions, for what sorts them finds them sorted in one of these at most, and those of the
+    last batch are of several lengths. By these they are not sorted in either direction.
+    """
+    first, another = torch.randn((4, *shape), generator=generator).split((3, 1))
+    second = torch.cat([first.flip(0), another])
+    third = second.clone()
+    for example, length in zip(third.view(4, -1), _LENGTHS, strict=True):
+        example[math.ceil(length * len(example)) :] = 0
+    return first, second, third
 
 
 def _check_runs(probe: nn.Module, inputs: Tensor, precision: Precision) -> None:

@@ -54,7 +54,21 @@ def _throughout(m, x: torch.Tensor) -> torch.Tensor:
     return m.last(m.first(rising).tanh())[back]
 
 
+def _by(key, *, descending: bool = False):
+    """Like a recurrent layer that is given the longest examples first."""
+
+    def wiring(m, x: torch.Tensor) -> torch.Tensor:
+        order = key(x).argsort(descending=descending, stable=True)
+        return m.last(m.first(x[order]).tanh())[order.argsort()]
+
+    return wiring
+
+
 REORDERED = {
+    "shortest-first": _by(lambda x: (x != 0).sum(1)),
+    "longest-first": _by(lambda x: (x != 0).sum(1), descending=True),
+    # In this one three random examples, and four others, came as they are.
+    "in-a-direction": _by(lambda x: x @ torch.tensor([-0.87, 0.64, 0.68, -2.06])),
     "turned": lambda m, x: m.last(m.first(x.flip(0)).tanh().flip(0)),
     "sorted": _between,
     "sorted-throughout": _throughout,
@@ -103,6 +117,14 @@ class TestCheckCoverage:
             check_coverage(model, (4,))
 
         assert refused.value.field == "model"
+
+    def test_a_use_behind_the_layer_is_found_where_short_examples_give_no_number(self) -> None:
+        def wiring(m, x: torch.Tensor) -> torch.Tensor:
+            x = x / x[:, -1:]
+            return m.last(m.first(x).tanh()) + functional.linear(x, m.first.weight[:3])
+
+        with pytest.raises(ParameterError, match=r"parameter 'first\.weight' is used outside"):
+            check_coverage(Wired(wiring, first=nn.Linear(4, 4), last=nn.Linear(4, 3)), (4,))
 
     def test_a_model_that_torch_cannot_train_is_refused(self) -> None:
         model = Wired(
