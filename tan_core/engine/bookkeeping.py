@@ -166,8 +166,10 @@ class Books:
         total_P: Tensor,
         sums: Iterable[tuple[str, Tensor]],
         added: Callable[[str], object] = lambda _: None,
+        *,
+        times: float = 1.0,
     ) -> Tensor:
-        """``total_P`` itself, with such sums added to it one by one; ``added`` is told each name."""
+        """``total_P`` itself, with ``times`` such sums added to it one by one; ``added`` is told each name."""
         pieces = total_P.split([shape.numel() for shape in self._shapes.values()])
         views = {
             name: piece.view(shape)
@@ -175,7 +177,7 @@ class Books:
         }
         names: list[str] = []
         for name, value in sums:
-            views[name].add_(value)
+            views[name].add_(value, alpha=times)
             names.append(name)
             added(name)
         self._check_complete(names)

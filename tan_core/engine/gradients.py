@@ -4,7 +4,6 @@
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +19,6 @@ from tan_core.errors import ParameterError
 from tan_core.spec.train import Precision
 
 __all__ = ["ClippedSum", "check_model", "clipped_sum"]
-
-_SMALL_CLIP_NORM: Final = 2.0**-4
-"""Below, what is clipped to it of a huge record is made of products that float32 has too few digits for."""
-_SMALL_FOR_KERNEL: Final = 2.0**-10
-"""The same of a linear model alone, whose sums are a few times as fast by a kernel that knows nothing of this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +111,7 @@ def clipped_sum(
     books.check_modes()
     is_float32 = books.precision is Precision.FLOAT32
     is_plain = views == 1 and shares is None and weights is None and rule is per_example_clipping
-    if is_float32 and is_plain and clip_norm >= _SMALL_FOR_KERNEL:
+    if is_float32 and is_plain:
         found = _of_linear_classifier(books.model, inputs, labels, clip_norm)
         if found is not None:
             return found if onto is None else replace(found, sum=onto.add_(found.sum))
@@ -150,14 +144,15 @@ def clipped_sum(
                 weights_B = rule(batch.norms, clip_norm)
                 if kept_weights is not None:
                     weights_B = weights_B * kept_weights
+                # Powers of two take no digits.
                 raised = 1.0 if rule is no_clipping else _raised(clip_norm)
-                sums = _weighted_sums(batch, weights_B, books.dtype, raised=raised)
+                sums = _weighted_sums(batch, raised * weights_B, books.dtype)
                 if total_P is None:
-                    total_P = books.joined(sums)
+                    total_P = books.joined(sums).div_(raised)
                 elif final is not None and start + at_once >= labels.shape[0]:
-                    books.add(total_P, sums, final)
+                    books.add(total_P, sums, final, times=1 / raised)
                 else:
-                    books.add(total_P, sums)
+                    books.add(total_P, sums, times=1 / raised)
             del batch  # and the gradients of its examples, before the next ones are made
     total_P = books.zeros() if total_P is None else total_P
     return ClippedSum(
@@ -235,17 +230,18 @@ def _are_finite(batch: BatchGradients, dtype: torch.dtype) -> Tensor:
 
 
 def _raised(clip_norm: float) -> float:
-    """The power of two that a small clipping norm is multiplied by for what is clipped to it to be about 1; 1 for others."""
-    return 1.0 if clip_norm >= _SMALL_CLIP_NORM else 2.0 ** -math.frexp(clip_norm)[1]
+    """The power of two that a small clipping norm is multiplied by for what is clipped to it to be about 1; 1 for others.
+
+    What is clipped to a small norm of a huge record is made of products that float32 has too few digits for.
+    """
+    return 2.0 ** max(0, -math.frexp(clip_norm)[1])
 
 
 def _weighted_sums(
-    batch: BatchGradients, weights_B: Tensor, dtype: torch.dtype, *, raised: float
+    batch: BatchGradients, weights_B: Tensor, dtype: torch.dtype
 ) -> Iterator[tuple[str, Tensor]]:
     # A weight below the normal numbers has lost digits, and with them the bound: better nothing. One above all of them would
     # be infinite, and make no number of a gradient that is zero.
     known = torch.finfo(dtype)
-    weights_B = (weights_B * raised).clamp_max(known.max).to(dtype)
-    sums = batch.weighted_sum(functional.threshold(weights_B, known.tiny, 0))
-    # Nor do gradients of outputs lose any that huge inputs multiply then. Powers of two take none.
-    return sums if raised == 1 else ((name, total / raised) for name, total in sums)
+    weights_B = weights_B.clamp_max(known.max).to(dtype)
+    return batch.weighted_sum(functional.threshold(weights_B, known.tiny, 0))

@@ -439,12 +439,14 @@ static int FOR_TARGET(linear_classifier)(int64_t rows, int64_t inputs, int64_t o
         for (int64_t row = 0; row < size; row++) {
             REAL *own = g + row * outputs, *scale = scales + kept * outputs;
             REAL loss = losses[start + row] = FOR_TARGET(cross_entropy)(own, outputs, labels[start + row]);
-            double norm = sqrt((norms[start + row] + (bias != NULL)) * FOR_TARGET(squares)(own, outputs));
+            double squared = FOR_TARGET(squares)(own, outputs);
+            double norm = sqrt((norms[start + row] + (bias != NULL)) * squared);
             norms[start + row] = norm;
             if (!isfinite((REAL)norm) || !isfinite(loss)) continue;
             REAL weight = norm > clip_norm ? (REAL)(clip_norm / norm) : 1;
-            /* A weight below the normal numbers has lost digits, and with them the bound: nothing. */
-            if (weight < SMALLEST) weight = 0;
+            /* A weight below the normal numbers has lost digits, and with them the bound, as have the tiny products
+             * that huge inputs are multiplied with: nothing. */
+            if (weight < SMALLEST || weight * sqrt(squared) < SMALLEST) weight = 0;
             for (int64_t o = 0; o < outputs; o++) scale[o] = weight * own[o];
             for (int64_t o = 0; bias && o < outputs; o++) bias_sum[o] += scale[o];
             seen[kept++] = read[row];

@@ -1,6 +1,8 @@
 """What once slipped through: each of these moved a sum too far, lost a gradient or ended the process."""
 
 import copy
+import itertools
+import math
 
 import pytest
 import torch
@@ -132,6 +134,29 @@ class TestSmallClipNorm:
             found = clipped_sum(model, record, torch.tensor([seed % 10]), clip_norm=clip_norm)
 
             assert float(found.sum.double().norm()) < clip_norm * (1 + 2e-6)
+
+    @pytest.mark.parametrize("clip_norm", [1e-1, 1e-2, 2.0**-10])
+    @pytest.mark.parametrize("hidden", [0, 64], ids=["linear", "mlp"])
+    def test_nor_does_one_that_hardly_moves_the_outputs(
+        self, hidden: int, clip_norm: float
+    ) -> None:
+        """Gradients of outputs are tiny by themselves there, and inputs may be as huge as numbers are."""
+        generator = torch.Generator().manual_seed(0)
+        layers = [nn.Linear(3072, hidden or 10)]
+        if hidden:
+            layers = [*layers, nn.Tanh(), nn.Linear(hidden, 10)]
+        model = nn.Sequential(*layers)
+        for tiny, scale in 5 * [*itertools.product((1e-3, 1e-5, 1e-7), (1e37, 1e38, 3e38))]:
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.copy_(torch.randn(p.shape, generator=generator) * tiny)
+                model[0].weight.zero_()
+                model[-1].bias += torch.randn(10, generator=generator)
+                model[-1].bias[0] = -math.log(tiny)
+            record = (0.1 + 0.9 * torch.rand(1, 3072, generator=generator)) * scale
+            found = clipped_sum(model, record, torch.tensor([0]), clip_norm=clip_norm)
+
+            assert float(found.sum.double().norm()) < clip_norm * (1 + 5e-5)
 
     @pytest.mark.parametrize("times", [2.0**-20, 2.0**-60])
     def test_it_makes_the_sum_smaller_and_nothing_else(self, times: float) -> None:

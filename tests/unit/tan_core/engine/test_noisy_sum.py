@@ -222,13 +222,13 @@ class TestRanks:
         events: list[str] = []
         add = Books.add
 
-        def watched(self, total, sums, added=lambda _: None):
+        def watched(self, total, sums, added=lambda _: None, **options):
             def made():
                 for name, value in sums:
                     events.append(name)
                     yield name, value
 
-            return add(self, total, made(), added)
+            return add(self, total, made(), added, **options)
 
         monkeypatch.setattr(Books, "add", watched)
         trainer = make_trainer(
