@@ -167,8 +167,8 @@ class Workload:
 class ComputeLimit:
     """``budget.gpu_hours``: hours of one device, over the search and all ranks of the private run.
 
-    It is counted as the service counts it while the study runs: a trial keeps one device, a private
-    run as many as it has ranks.
+    It is counted as the service counts it while the study runs: a trial keeps what it has of a
+    device, a private run as many as it has ranks.
     """
 
     gpu_hours: float

@@ -196,13 +196,13 @@ class PlannedCost(Frozen):
     examples_per_second: float | None = None
     """Of one worker of the private run, as measured; None: nothing was measured yet."""
     search_examples_per_second: float | None = None
-    """Of one simulation: small batches are slower."""
+    """Of one device, with as many simulations as share it: small batches are slower."""
     rate_source: str | None = None
     """Where both rates were measured, in words."""
     private_run_seconds: float | None = None
     """On the study's workers, side by side."""
     search_seconds: float | None = None
-    """Of all trials and finals, one after the other; those that run side by side divide it."""
+    """Of all trials and finals on one device; several devices divide it."""
     memory_bytes: int | None = None
     """Of one worker, about: what ``planner.memory`` counts; None where the model is not known."""
 

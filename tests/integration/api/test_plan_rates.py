@@ -28,6 +28,7 @@ async def finished(
     attempts: int = 1,
     params: dict[str, Any] | None = None,
     ranks: int | None = None,
+    devices: float = 1.0,
     **changes: Any,
 ) -> str:
     """A study that has simulated for so many seconds per trial, and has been trained."""
@@ -50,6 +51,7 @@ async def finished(
                         "accuracy": 0.9,
                         "train_loss": 0.3,
                         "seconds": each,
+                        "devices": devices,
                     }
                 ],
                 value=0.9,
@@ -119,6 +121,15 @@ async def test_a_run_of_fewer_ranks_than_it_asked_for_tells_how_many_there_are(
 
     assert cost["examples_per_second"] == 256 * 100 / TRAIN_SECONDS
     assert cost["private_run_seconds"] == TRAIN_SECONDS
+
+
+async def test_simulations_that_share_a_gpu_are_as_fast_together_as_it_is(client, database) -> None:
+    await finished(client, database, seconds=(2.0,), devices=0.25)
+
+    cost = (await plan(client))["cost"]
+
+    assert cost["search_examples_per_second"] == 4 * 16 * 100 / 2.0
+    assert cost["search_seconds"] == pytest.approx(search_seconds(cost, 3200), abs=0.1)
 
 
 async def test_views_of_a_trial_are_work_as_well(client, database) -> None:
