@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.db.embedded import APP, MINIMUM_VERSION, EmbeddedPostgres
 from service.db.session import LOCK_NOT_AVAILABLE, normalise_url
 from service.db.tables import Base, Study
-from service.settings import Settings
+from service.settings import read_settings
 from tan_core.errors import TanError
 
 logger = logging.getLogger(__name__)
@@ -222,8 +222,8 @@ def _ledger_functions(connection: Connection) -> list[str]:
 def main() -> int:
     """Migrate the database of the settings, or the embedded one of ``TAN_HOME``."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    settings = Settings()
     try:
+        settings = read_settings()
         if settings.database_url is None and settings.database_owner_url is None:
             with EmbeddedPostgres(settings.home_path) as server:
                 upgrade(server.url_owner, APP)

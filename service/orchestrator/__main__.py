@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from urllib.parse import urlsplit
 
 from service.auth.secrets import server_secret
@@ -20,7 +21,7 @@ from service.orchestrator.reconcile import Reconciler
 from service.orchestrator.ticks import LEASE, Ticks
 from service.publication.published import Published
 from service.retention import Retention
-from service.settings import Settings, unread_settings
+from service.settings import Settings, SettingsError, read_settings, unread_settings
 from service.webhooks.sender import WebhookSender
 from service.webhooks.signature import webhook_secret
 from tan_core import log_records
@@ -105,15 +106,20 @@ def _warn_if_only_here(api_url: str, ray_address: str) -> None:
         )
 
 
-def main() -> None:
-    """Entry point."""
-    settings = Settings()
+def main() -> int:
+    """Reconcile until SIGINT or SIGTERM."""
+    try:
+        settings = read_settings()
+    except SettingsError as error:
+        log.error("%s", error)
+        return 2
     log_records.configure(settings.log_format)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     for told in unread_settings():
         log.warning("%s", told)
     asyncio.run(run(settings))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

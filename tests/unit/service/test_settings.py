@@ -7,7 +7,9 @@ from pydantic import SecretStr
 
 from service.app import create_app
 from service.app import main as serve_api
+from service.db.migrate import main as migrate
 from service.local.__main__ import main as serve_locally
+from service.orchestrator.__main__ import main as orchestrate
 from service.settings import Settings, unread_settings
 
 
@@ -107,8 +109,11 @@ def test_a_setting_that_cannot_be_had_is_named_without_its_value(
     assert "tan-cli serve: TAN_RATE_LIMIT: Value error, expected REQUESTS_PER_SECOND,BURST" in said
     assert "TAN_WEBHOOK_URLS: " in said
     assert "sesame" not in said
-    assert serve_api() == 2
-    assert "TAN_RATE_LIMIT: " in caplog.text
+    for main, code in ((serve_api, 2), (orchestrate, 2), (migrate, 1)):
+        caplog.clear()
+        assert main() == code
+        assert "TAN_RATE_LIMIT: " in caplog.text
+        assert "sesame" not in caplog.text
 
 
 @pytest.mark.parametrize(
