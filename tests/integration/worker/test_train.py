@@ -88,7 +88,7 @@ def test_a_run_that_has_no_place_says_so_can_be_paused_and_begins_when_it_has_on
         driver = start("worker.train")
         wait_until(lambda: books.heartbeats and books.heartbeats[-1][1].waits_for, driver)
         books.desired = "pause"
-        out, _ = driver.communicate(timeout=30)
+        out, _ = driver.communicate(timeout=100)
         assert driver.returncode == 0, out
         assert [finish.outcome for finish in books.finishes] == ["cancelled"]
         books.desired = "run"
