@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from tan_core.engine.augment import Augmentation
+from tan_core.engine.layers import is_changed
 from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
 from tan_core.mechanism import Sampling
+from tan_core.models.changed import is_refitted
 from tan_core.spec.train import Precision, TrainerConfig
 
 
@@ -15,15 +17,14 @@ def linear_layers(models: Sequence[nn.Module]) -> list[nn.Linear]:
     """The layer of each model."""
     layers: list[nn.Linear] = []
     for trial, model in enumerate(models):
-        leaves = [layer for layer in model.modules() if type(layer) is not nn.Sequential]
+        leaves = list(model.modules())
         linear = [layer for layer in leaves if type(layer) is nn.Linear]
-        others = [
-            type(each).__name__ for each in leaves if type(each) not in (nn.Linear, nn.Flatten)
-        ]
-        if len(linear) != 1 or others or len(list(linear[0].parameters())) != 2:
+        others = any(type(each) not in (nn.Sequential, nn.Linear, nn.Flatten) for each in leaves)
+        if len(linear) != 1 or others or not _is_whole(linear[0]) or any(map(is_changed, leaves)):
             raise ParameterError(
                 "an ensemble is of models with one linear layer with a bias, after a flattening at "
-                f"most; models[{trial}] is {model}",
+                "most; all of it trained, weight before bias, with no hooks and no forward of its own; "
+                f"models[{trial}] is {model}; use a Trainer",
                 field="models",
             )
         layer, first = linear[0], (layers or linear)[0]
@@ -35,6 +36,14 @@ def linear_layers(models: Sequence[nn.Module]) -> list[nn.Linear]:
             )
         layers.append(layer)
     return layers
+
+
+def _is_whole(layer: nn.Linear) -> bool:
+    """Whether it is trained as an ensemble trains it: all of it, and with noise in this order."""
+    own = list(layer.parameters())
+    if is_refitted(layer) or [id(each) for each in own] != [id(layer.weight), id(layer.bias)]:
+        return False
+    return all(each.requires_grad for each in own)
 
 
 def _described(layer: nn.Linear) -> str:

@@ -399,6 +399,27 @@ class TestArguments:
 
         assert error.value.field == field
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda layer: layer.weight.requires_grad_(False),
+            lambda layer: layer.bias.requires_grad_(False),
+            lambda layer: layer.register_forward_hook(lambda _, inputs, output: 2 * output),
+            lambda layer: setattr(layer, "forward", lambda x: 2 * x[:, :CLASSES]),
+            lambda layer: setattr(layer, "weight", vars(layer)["_parameters"].pop("weight")),
+            lambda layer: setattr(layer, "weight", torch.nn.Parameter(torch.zeros(2, 7))),
+        ],
+        ids=["frozen weight", "frozen bias", "hook", "forward", "bias before weight", "refitted"],
+    )
+    def test_a_layer_that_does_more_or_learns_less_is_refused(self, change) -> None:
+        arguments = make_arguments([{}, {}])
+        change(arguments["models"][1][-1])
+
+        with pytest.raises(ParameterError, match=r"(?s)models\[1\] is .*; use a Trainer") as error:
+            LinearEnsemble(**arguments)
+
+        assert error.value.field == "models"
+
     def test_trials_of_other_data_are_refused(self) -> None:
         arguments = make_arguments([{}, {}])
         arguments["simulations"][1] = replace(arguments["simulations"][1], num_examples=31)
