@@ -28,6 +28,7 @@ from tan_core.engine.clipping import class_weights, clipping_rule
 from tan_core.engine.coverage import check_coverage
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
+from tan_core.engine.frozen import check_sketch, sketch
 from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.independence import check_independence
 from tan_core.engine.inputs import (
@@ -395,13 +396,13 @@ class Trainer:
     def state(self) -> TrainerState:
         """A copy of everything the next step depends on beside data and randomness."""
         tensors = {name: value.to("cpu", copy=True) for name, value in self._tensors().items()}
-        meta = {**self._identity(), "step": self._steps_done}
+        meta = {**self._identity(), "step": self._steps_done, "frozen": sketch(self._model)}
         if self._trace is not None:
             meta["updates"] = self._trace.state()
         return TrainerState(tensors=tensors, meta=meta)
 
     def load_state(self, state: TrainerState) -> None:
-        """Go on from ``state``, which must be of this very mechanism, configuration and model.
+        """Go on from ``state``, which must be of this very mechanism, configuration and model, what is frozen included.
 
         NOTE: a private run goes on with the next attempt of its key, or with a new key. Steps that were begun
         after ``state`` were taken and cost their epsilon; the same attempt would add the very noise of them to
@@ -429,6 +430,8 @@ class Trainer:
                 field="tensors",
             )
         check_state(state.tensors, state.meta, like=tensors, steps=self._mechanism.steps)
+        if "frozen" in state.meta:  # an older one has none
+            check_sketch(state.meta["frozen"], sketch(self._model))
         if self._trace is not None:
             self._trace.load_state(state.meta.get("updates", []))  # an older one has none
         for name, tensor in tensors.items():

@@ -1,6 +1,7 @@
 """Checkpoints: going on is the same as never having stopped, and nothing else is accepted."""
 
 import hashlib
+import math
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tan_core.engine import checkpoint
 from tan_core.engine.trainer import TrainerState
 from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
+from tan_core.testing.tiny import SHAPE
 from tests.unit.tan_core.engine.support import KEY, make_run, make_trainer, run, vector
 
 CONFIGS = {
@@ -17,6 +19,25 @@ CONFIGS = {
     "momentum-average": {"momentum": 0.9, "ema_decay": 0.9},
     "adam": {"optimizer": "adam", "learning_rate": 0.01},
 }
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        # -inf, as in a mask, is no number that JSON has.
+        self.register_buffer("scale", torch.tensor([scale, -torch.inf]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale[0]
+
+
+def half_frozen(seed: int, *, scale: float = 1.0) -> torch.nn.Sequential:
+    """The first layer is drawn and never trained."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        drawn = torch.nn.Linear(math.prod(SHAPE), 4).requires_grad_(False)
+    head = torch.nn.Linear(4, 3)
+    return torch.nn.Sequential(torch.nn.Flatten(), drawn, Scaled(scale), torch.nn.ReLU(), head)
 
 
 class TestSaveAndLoad:
@@ -148,6 +169,40 @@ class TestLoadState:
             make_trainer().load_state(other)
 
         assert error.value.field == field
+
+    def test_so_is_one_whose_frozen_weights_or_buffers_were_others(self) -> None:
+        """What was trained beside them makes no sense without them, and no checkpoint holds them."""
+        state = run(make_trainer(model=half_frozen(0)), 3).state()
+
+        for other, name in ((half_frozen(1), "1.bias"), (half_frozen(0, scale=2.0), "2.scale")):
+            trainer = make_trainer(model=other)
+            with pytest.raises(ParameterError, match=f"another run: '{name}'") as error:
+                trainer.load_state(state)
+            assert error.value.field == "frozen"
+            assert trainer.steps_done == 0
+
+    def test_frozen_weights_may_differ_in_their_last_digits(self, tmp_path: Path) -> None:
+        """As those that another processor has drawn or computed."""
+        trainer = run(make_trainer(model=half_frozen(0)), 3)
+        sha256 = checkpoint.save(tmp_path / "c", trainer)
+        rounded = half_frozen(0)
+        rounded[1].weight.data.mul_(1 + 1e-6)
+
+        resumed = make_trainer(model=rounded, attempt=2)
+        resumed.load_state(checkpoint.load(tmp_path / "c", sha256).state)
+
+        assert resumed.steps_done == 3
+
+    def test_a_state_that_is_older_than_what_is_noted_of_frozen_weights_is_taken(self) -> None:
+        state = run(make_trainer(model=half_frozen(0)), 3).state()
+        meta = {key: value for key, value in state.meta.items() if key != "frozen"}
+        resumed = make_trainer(model=half_frozen(0), attempt=2)
+
+        resumed.load_state(TrainerState(tensors=state.tensors, meta=meta))
+        with pytest.raises(ParameterError, match="frozen weights are none"):
+            resumed.load_state(TrainerState(tensors=state.tensors, meta=meta | {"frozen": 5}))
+
+        assert resumed.steps_done == 3
 
     def test_missing_tensors_are_refused(self) -> None:
         state = make_trainer().state()

@@ -1,0 +1,78 @@
+"""What a model holds beside what is trained, in a few numbers: a checkpoint holds the trained part alone.
+
+Whoever goes on with a run needs the rest as it was, or what was trained makes no sense. Numbers and no digest: weights
+that are drawn or computed again on another processor differ in their last digits, and a run goes on with them.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import Tensor, nn
+
+from tan_core.errors import ParameterError
+
+_TOLERANCE: Final = 1e-3
+"""Of a length. Other draws of equal length agree so well in one of a thousand, and in every tensor never."""
+_NOTHING: Final = 1e-6
+"""Of tensors that are round-off themselves."""
+_LARGEST: Final = 1e100
+_AT_ONCE: Final = 2**20
+
+Sketch = Mapping[str, tuple[float, float]]
+"""Of each tensor by name its length, and how far it goes along a fixed direction."""
+_SKETCH: Final[TypeAdapter[Any]] = TypeAdapter(dict[str, tuple[float, float]])
+
+
+@torch.no_grad()
+def sketch(model: nn.Module) -> Sketch:
+    """Of a model's buffers and of the parameters that are not trained.
+
+    Example:
+        >>> layer = nn.Linear(2, 1)
+        >>> nn.init.constant_(layer.weight, 3.0).requires_grad_(False).sum().item(), sketch(layer).keys()
+        (6.0, dict_keys(['weight']))
+    """
+    frozen = ((name, p) for name, p in model.named_parameters() if not p.requires_grad)
+    return {name: _numbers(value) for name, value in (*frozen, *model.named_buffers())}
+
+
+def check_sketch(found: object, own: Sketch) -> None:
+    """Refuse what was noted of other weights.
+
+    Raises:
+        ParameterError: it was, or is no :data:`Sketch`; the message names the tensor.
+    """
+    try:
+        noted: Sketch = _SKETCH.validate_python(found)
+    except ValidationError as error:
+        raise ParameterError(
+            f"the checkpoint's frozen weights are none: {error.errors()[0]['msg']}", field="frozen"
+        ) from error
+    for name in sorted({*noted, *own}):
+        if name not in noted or name not in own or not _is_close(noted[name], own[name]):
+            raise ParameterError(
+                f"the checkpoint is of another run: {name!r} of the model, which is not trained, was another one; what was "
+                "trained beside it needs the very same, drawn from the same seed or loaded from the same file",
+                field="frozen",
+            )
+
+
+def _is_close(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    slack = _TOLERANCE * max(one[0], other[0]) + _NOTHING
+    return all(abs(a - b) <= slack for a, b in zip(one, other, strict=True))
+
+
+def _numbers(tensor: Tensor) -> tuple[float, float]:
+    values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    direction = torch.arange(min(_AT_ONCE, values.numel()), dtype=torch.float64).cos_()
+    squared = along = 0.0
+    for piece in values.reshape(-1).split(_AT_ONCE):
+        # Beside an infinity, as masks have, no other number would show.
+        numbers = piece.to("cpu", torch.float64).nan_to_num(0.0, 1.0, -1.0)
+        numbers = numbers.clamp(-_LARGEST, _LARGEST)
+        squared += float(numbers @ numbers)
+        along += float(numbers @ direction[: len(numbers)])
+    return math.sqrt(squared), along
