@@ -91,6 +91,10 @@ class Team:
         """Begin the sum over all ranks, in place."""
         return dist.all_reduce(tensor, async_op=True)
 
+    def copied(self, tensor: torch.Tensor) -> None:
+        """Rank 0's bytes on every rank, in place; the others pass one of that size."""
+        dist.broadcast(tensor, src=0)
+
     def told(self, values: list[int]) -> list[int]:
         """Rank 0's values on every rank; what the others pass counts by its length only."""
         tensor = torch.tensor(values, dtype=torch.int64, device=self.device)
@@ -244,6 +248,8 @@ def build_trainer(
     if assignment.begin_from is not None:
         go_on_from(model, assignment.begin_from)
         log.info("has the weights of trial %d", assignment.begin_from.trial)
+    if team.size > 1:
+        begin_alike(model, team)
     asked, shape = assignment.microbatch_size, train.inputs.shape[1:]
     return Trainer(
         model=model,
@@ -262,6 +268,20 @@ def build_trainer(
         all_reduce=_all_reduce_of(team),
         device=team.device,
     )
+
+
+@torch.no_grad()
+def begin_alike(model: torch.nn.Module, team: Team) -> None:
+    """Give every rank what rank 0's model holds: code that draws from elsewhere than torch's generator has drawn other numbers on each.
+
+    The sums of all ranks would move models that have nothing in common, and one of them be released.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        # As bytes: not every way between ranks knows every type.
+        own = tensor.to(team.device).reshape(-1).view(torch.uint8)
+        team.copied(sent := own.clone())
+        if not torch.equal(own, sent):
+            tensor.copy_(sent.view(tensor.dtype).view(tensor.shape))
 
 
 def _initial_seed(assignment: PrivateAssignment) -> int:

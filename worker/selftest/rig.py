@@ -88,6 +88,7 @@ class Ranks:
     def __init__(self, size: int) -> None:
         self.size = size
         self.told: list[int] = []
+        self.copied: Tensor
         self.shares: dict[int, Tensor] = {}
         self._barrier = threading.Barrier(size, timeout=_PATIENCE_SECONDS)
 
@@ -116,6 +117,14 @@ class ThreadTeam(Team):
         self._ranks.meet()
         shares = [self._ranks.shares[rank] for rank in range(self.size)]
         tensor.copy_(torch.stack(shares).sum(0))
+        self._ranks.meet()
+
+    def copied(self, tensor: Tensor) -> None:
+        """Rank 0's bytes on every rank, in place."""
+        if self.rank == 0:
+            self._ranks.copied = tensor
+        self._ranks.meet()
+        tensor.copy_(self._ranks.copied)
         self._ranks.meet()
 
     def told(self, values: list[int]) -> list[int]:
