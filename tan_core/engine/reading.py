@@ -101,8 +101,13 @@ class Reader:
         labels_UR = sent(self.labels[records_UR], self.device)
         num_records, views = records_UR.shape[1], self.augmentation.views
         if draw.views is not None:
-            first_U1 = torch.searchsorted(draw.units, units)[:, None] * self._most_records
-            inputs = draw.views[(first_U1 + torch.arange(num_records)).flatten()].of(inputs)
+            at_UR = torch.searchsorted(draw.units, units)[:, None] * self._most_records
+            at_UR = at_UR + torch.arange(num_records)
+            if shares_UR is not None:
+                # What fills up is the first record over again: a view of its own might be left out, and its user with
+                # it, for no other reason than how many records those beside it have.
+                at_UR = at_UR.where(shares_UR > 0, at_UR[:, :1])
+            inputs = draw.views[at_UR.flatten()].of(inputs)
         inputs = self.as_read(inputs)
         if shares_UR is None or num_records == 1:
             return Shown(inputs, labels_UR[:, 0], views, None)

@@ -1,5 +1,6 @@
 """What a model reads of a draw: each unit once, in pieces that fit, whatever way it is read."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -106,3 +107,17 @@ class TestShown:
             return reader.gathered(torch.tensor(units), draw).inputs
 
         assert torch.equal(of([2]), of([0, 2])[6:])
+
+    def test_what_fills_a_user_up_is_its_first_record_in_the_views_of_that_one(self) -> None:
+        reader = replace(
+            make_reader(6, users=[0, 0, 1, 2, 2, 2]),
+            augmentation=Augmentation(views=3, padding=1, flip=True),
+        )
+        draw = reader.draw(torch.tensor([0, 1, 2]), seeded)
+
+        shown = reader.gathered(torch.tensor([0, 1, 2]), draw)
+
+        assert isinstance(shown.inputs, Tensor)
+        of_user, alone = shown.inputs[9:18], reader.gathered(torch.tensor([1]), draw).inputs
+        assert torch.equal(of_user, alone.repeat(3, 1, 1, 1))
+        assert not torch.equal(alone[0], alone[1])

@@ -7,6 +7,8 @@ from torch.nn import functional
 
 from tan_core.engine import clipped_sum
 from tan_core.engine.audit import differences
+from tan_core.engine.augment import Augmentation
+from tan_core.engine.reading import Reader
 from tan_core.engine.users import Users
 from tan_core.errors import ParameterError
 from tan_core.execution import PrivateRun
@@ -110,6 +112,46 @@ class TestClippedSums:
 
         with pytest.raises(ParameterError, match=f"{name} must be of 2 views"):
             clipped_sum(model, inputs, clip_norm=1.0, views=2, **tables)
+
+
+class Logarithm(torch.nn.Module):
+    """Of one pixel: no finite number where a view has a 0 there."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.flatten(1)[:, :1] + 1).log()
+
+
+class TestViews:
+    @pytest.mark.parametrize("seed", range(8))
+    def test_a_user_moves_the_sum_by_at_most_c_whatever_views_of_others_are_not_finite(
+        self, seed: int
+    ) -> None:
+        """User 0 has two records, so user 1 is filled up beside it, and not where it is alone."""
+        reader = Reader(
+            inputs=torch.tensor([[255, 200], [10, 20], [255, 0]], dtype=torch.uint8)[:, None, None],
+            labels=torch.tensor([0, 1, 2]),
+            users=Users(torch.tensor([0, 0, 1])),
+            augmentation=Augmentation(flip=True),
+            microbatch_size=8,
+            device=torch.device("cpu"),
+            dtype=torch.float32,
+        )
+        torch.nn.init.ones_((layer := torch.nn.Linear(1, 3)).weight)
+        model = torch.nn.Sequential(Logarithm(), layer)
+        draw = reader.draw(torch.arange(2), lambda: torch.Generator().manual_seed(seed))
+
+        def sum_of(units: list[int]) -> torch.Tensor:
+            shown = reader.gathered(torch.tensor(units), draw)
+            return clipped_sum(
+                model,
+                shown.inputs,
+                shown.labels,
+                clip_norm=0.1,
+                views=shown.views,
+                shares=shown.shares,
+            ).sum
+
+        assert float((sum_of([0, 1]) - sum_of([1])).norm()) <= 0.1 * (1 + 1e-5)
 
 
 class TestUsers:
