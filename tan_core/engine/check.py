@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
@@ -41,7 +42,7 @@ def check_model(model: nn.Module) -> None:
         ModelError: a layer mixes examples (batch normalisation), keeps statistics or a state,
             draws from torch's global generator (dropout), is compiled or wrapped by another library, changes its parameters when it runs, does
             not have examples as first dimension, or has no shape yet; a parameter has a hook on its gradient, or lies where
-            another one does; its state_dict has more than parameters and buffers; or nothing is trainable. The message names the layer or parameter.
+            another one does; its state_dict has more than parameters and buffers, or what no file of weights holds; or nothing is trainable. The message names the layer or parameter.
     """
     _validate.instance(nn.Module, model=model)
     for name, layer in model.named_modules():
@@ -142,13 +143,28 @@ def _check_released(model: nn.Module) -> None:
     """Refuse what would be released beside parameters and buffers, of which nobody sees that a step changes it."""
     own = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     own |= {name for name, _ in model.named_buffers(remove_duplicate=False)}
-    for name in model.state_dict():
+    for name, value in model.state_dict().items():
         if name not in own:
             raise ModelError(
                 f"the model's state_dict has {name!r}, which is no parameter and no buffer: it would be released with the weights, "
                 "and may hold private examples; keep it out, or make it a buffer",
                 field="model",
             )
+        if not _can_be_written(value):
+            # Else the run would end where it is paid for and its weights are to be written.
+            raise ModelError(
+                f"{name!r} of the model is {value.dtype} in layout {value.layout}, which no file of safetensors holds: it could not be "
+                "released with the weights; convert it, or make it a buffer with persistent=False",
+                field="model",
+            )
+
+
+def _can_be_written(value: Tensor) -> bool:
+    try:
+        save({"": torch.empty(0, dtype=value.dtype)})
+    except (KeyError, RuntimeError):
+        return False
+    return value.layout == torch.strided
 
 
 def _reasons(layer: nn.Module) -> Iterator[str]:

@@ -66,7 +66,7 @@ def _is_close(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 
 def _numbers(tensor: Tensor) -> tuple[float, float]:
-    values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    values = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     direction = torch.arange(min(_AT_ONCE, values.numel()), dtype=torch.float64).cos_()
     squared = along = 0.0
     for piece in values.reshape(-1).split(_AT_ONCE):

@@ -9,6 +9,7 @@ from torch.nn.utils import parametrizations, prune
 
 from tan_core import models
 from tan_core.engine import check_model
+from tan_core.engine.checkpoint import save_weights
 from tan_core.errors import ModelError, ParameterError
 from tests.support.models import SMALL_MODELS
 
@@ -171,6 +172,33 @@ class TestCheckModel:
 
         with pytest.raises(ModelError, match=r"state_dict has '1\._extra_state', .* be released"):
             check_model(model)
+
+    @pytest.mark.parametrize(
+        ("value", "named"),
+        [
+            (torch.zeros(2, dtype=torch.complex128), "complex128 in layout torch.strided"),
+            (torch.eye(2).to_sparse(), "float32 in layout torch.sparse_coo"),
+        ],
+        ids=["complex128", "sparse"],
+    )
+    def test_what_no_file_of_weights_holds_is_refused_before_a_step_is_paid_for(
+        self, value: torch.Tensor, named: str
+    ) -> None:
+        model = nn.Linear(4, 2)
+        model.register_buffer("table", value)
+
+        with pytest.raises(ModelError, match=f"'table' of the model is .*{named}"):
+            check_model(model)
+
+    @pytest.mark.parametrize("dtype", [torch.complex64, torch.bool, torch.uint16, torch.bfloat16])
+    def test_what_one_holds_passes_and_so_does_what_is_not_kept(self, dtype, tmp_path) -> None:
+        model = nn.Linear(4, 2)
+        model.register_buffer("table", torch.zeros(2, dtype=dtype))
+        model.register_buffer("beside", torch.zeros(2, dtype=torch.complex128), persistent=False)
+
+        check_model(model)
+
+        save_weights(tmp_path / "weights", model.state_dict())
 
     def test_a_hook_on_a_gradient_that_no_step_would_run_is_refused(self) -> None:
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
