@@ -208,7 +208,9 @@ def _are_same(now: list[Tensor | float], before: list[Tensor | float] | None) ->
 
 def _is_same(one: Tensor | float, other: Tensor | float) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and not _differ(one, other, 0.0)
+        return one.shape == other.shape and (
+            torch.equal(one, other) or not _differ(one, other, 0.0)
+        )
     if isinstance(one, Tensor) or isinstance(other, Tensor):
         return False
     return one == other or (math.isnan(one) and math.isnan(other))

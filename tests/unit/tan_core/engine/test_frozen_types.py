@@ -1,5 +1,7 @@
 """What is frozen may be in another type than what is trained, and is checked as strictly."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -58,6 +60,32 @@ class Behind(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layer(x) + (x @ self.layer.weight.mT).tanh()
+
+
+class Narrow(nn.Module):
+    """A frozen weight in 8 bits, which are made more of before they are multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weight = torch.randn(16, 64, generator=torch.Generator().manual_seed(0)) / 8
+        self.weight = nn.Parameter(weight.to(torch.float8_e4m3fn), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight.to(x.dtype))
+
+
+def test_a_weight_of_eight_bits_trains_the_head_that_its_numbers_do() -> None:
+    """Torch does not know how far such numbers are from each other, only whether they are the same."""
+    narrow, plain = Narrow(), nn.Linear(64, 16, bias=False).requires_grad_(False)
+    plain.weight.data.copy_(narrow.weight.float())
+    head = nn.Linear(16, 3)
+
+    one, other = (
+        vector(run(make_trainer(model=nn.Sequential(nn.Flatten(), each, deepcopy(head))), 3))
+        for each in (narrow, plain)
+    )
+
+    assert torch.allclose(one, other, atol=1e-6)
 
 
 BACKBONES = {
