@@ -43,6 +43,7 @@ from tan_core.engine.noise_ahead import NoiseAhead
 from tan_core.engine.noisy_sum import AllReduce, NoisySum, Pieces
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
+from tan_core.engine.ranks import AGREED, check_ranks
 from tan_core.engine.reading import Draw, Reader
 from tan_core.engine.trace import Trace
 from tan_core.engine.trainer_checks import (
@@ -121,7 +122,7 @@ class Trainer:
         inputs: the whole training split, uint8 [N, C, H, W] or float [N, F], in memory or not; N is
             ``execution.num_examples``. Lists of numbers are taken for the array that NumPy makes of them.
         labels: [N], integers.
-        randomness: equal on all ranks.
+        randomness: equal on all ranks, as the model is.
         users: [N], whose each record is, by numbers from 0: then users are drawn and not records, a
             user's gradient is the mean over its records and is clipped once, and ``num_examples`` counts
             users. None: each record is a unit of its own.
@@ -130,7 +131,7 @@ class Trainer:
         world_size: processes that share every draw.
         all_reduce: sums a tensor over all ranks in place, or begins to and returns what can be waited for;
             needed when ``world_size`` > 1. It is given pieces of the sum, the same ones on every rank, in
-            float64 where the run is private.
+            float64 where the run is private; at the first steps also what tells whether the ranks agree.
         device: where the model computes; the data stay where they are.
 
     Raises:
@@ -214,6 +215,7 @@ class Trainer:
         """Called after each microbatch of a step, and each piece of an evaluation: a sign of life."""
         self._steps_done = 0
         self._next_audit = 0
+        self._agreed = 0
 
     @property
     def steps_done(self) -> int:
@@ -245,7 +247,7 @@ class Trainer:
         """Take one step on the global draw; an empty draw is a step of noise only.
 
         Raises:
-            ParameterError: all steps are taken, or the model has other parameters than when the trainer was made.
+            ParameterError: all steps are taken, the model has other parameters than when the trainer was made, or ranks draw unlike batches.
             RuntimeError: torch is set to compute without gradients, or in lower precision.
         """
         if self._steps_done >= self._mechanism.steps:
@@ -255,7 +257,9 @@ class Trainer:
         # Before anything is drawn: what a private run has drawn it never draws again.
         self._flat.check(self._model)
         self._books.check_modes()
-        noisy_sum, stats = self._noisy_sum(self._draw())
+        drawn = self._draw()
+        self._check_ranks(drawn)
+        noisy_sum, stats = self._noisy_sum(drawn)
         divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
         gradient = noisy_sum.div_(divisor)
         if self._trace is not None:
@@ -437,6 +441,7 @@ class Trainer:
         for name, tensor in tensors.items():
             tensor.copy_(state.tensors[name])
         self._steps_done = state.meta["step"]
+        self._agreed = 0
 
     def _draw(self) -> NDArray[np.int64]:
         """Rising indices of the step's batch over the whole data; the same on every rank."""
@@ -449,6 +454,22 @@ class Trainer:
         if cap is None:
             return drawn
         return self._randomness.cut(self._steps_done, drawn, max_batch_size=cap)
+
+    def _check_ranks(self, drawn: NDArray[np.int64]) -> None:
+        """At the first steps, and those after a checkpoint: until no chance could make unlike draws the same."""
+        if self._world_size == 1 or self._all_reduce is None or self._agreed >= AGREED:
+            return
+        check_ranks(
+            self._all_reduce,
+            drawn,
+            step=self._steps_done,
+            rank=self._rank,
+            world_size=self._world_size,
+            like=self._flat.vector.new_empty(0, dtype=self._noise_type),
+        )
+        others = self._execution.num_examples - len(drawn)
+        is_whole = self._mechanism.sampling_rate == 1
+        self._agreed += AGREED if is_whole else min(len(drawn), others)
 
     def _noisy_sum(self, drawn: NDArray[np.int64]) -> tuple[Tensor, StepStats]:
         """The clipped sum over all ranks and its noise, [P], and the step's stats."""

@@ -216,8 +216,6 @@ FAULTS = (
     Fault(
         "division by the drawn batch", "mechanism.contribution",
         (
-            Edit(TRAINER, "Trainer.step", "self._noisy_sum(self._draw())",
-                 "self._noisy_sum(drawn := self._draw())"),
             Edit(TRAINER, "Trainer.step", "self._execution.expected_batch_size", "max(1, len(drawn))"),
         ),
         checks=("mechanism",),

@@ -12,6 +12,7 @@ from tan_core.engine import PrivateRandomness
 from tan_core.engine import trainer as trainer_module
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.noisy_sum import AllReduce, NoisySum, Pieces
+from tan_core.engine.ranks import AGREED
 from tan_core.testing.tiny import tiny_images
 from tests.unit.tan_core.engine.support import (
     KEY,
@@ -234,6 +235,7 @@ class TestRanks:
         trainer = make_trainer(
             make_run(q=0.9), rank=0, world_size=2, all_reduce=lambda _: events.append("sent")
         )
+        trainer._agreed = AGREED
         names = list(trainer.released_weights())
 
         run(trainer, 1)
