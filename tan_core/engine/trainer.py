@@ -353,9 +353,14 @@ class Trainer:
 
         Args:
             weights_P: in the place of :attr:`released`.
+
+        Raises:
+            ParameterError: they are of another shape.
         """
+        chosen = self.released if weights_P is None else weights_P
+        check_weights(chosen, self._flat.vector)
         weights = {name: value.detach() for name, value in self._model.state_dict().items()}
-        released = self._flat.views(self.released if weights_P is None else weights_P)
+        released = self._flat.views(chosen)
         # A shared parameter has several names in the model and one in the vector.
         first_names = {p: name for name, p in self._model.named_parameters()}
         for name, parameter in self._model.named_parameters(remove_duplicate=False):
@@ -365,7 +370,12 @@ class Trainer:
         return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
 
     def trained_weights(self, weights_P: Tensor) -> dict[str, Tensor]:
-        """A copy of weights such as :attr:`released`, by the names of the parameters that are trained."""
+        """A copy of weights such as :attr:`released`, by the names of the parameters that are trained.
+
+        Raises:
+            ParameterError: they are of another shape.
+        """
+        check_weights(weights_P, self._flat.vector)
         return {
             name: value.to("cpu", copy=True).contiguous()
             for name, value in self._flat.views(weights_P).items()

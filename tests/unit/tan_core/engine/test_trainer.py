@@ -628,6 +628,9 @@ class TestArguments:
 
         assert refused.value.field == "weights"
         assert torch.equal(vector(trainer), before)
+        for told in (trainer.released_weights, trainer.trained_weights):
+            with pytest.raises(ParameterError, match=rf"as Trainer.released, got {got}"):
+                told(weights)
 
     def test_an_empty_split_cannot_be_evaluated(self) -> None:
         inputs, labels = tiny_images()
