@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 from typing import Any, Final
 
 import numpy as np
@@ -105,6 +106,7 @@ class Trainer:
       norm of the gradient that it has alone, by plain autograd (:mod:`~tan_core.engine.audit`).
     * It refuses to take more steps than the mechanism has.
     * ``torch.manual_seed`` and ``numpy.random.seed`` have no influence.
+    * Threads wait for each other: one that evaluates, or takes a state or a copy, for the end of a step of another, and that for it.
 
     Args:
         model: reads [N, ...] in the type of its trained parameters and gives [N, classes]; passes
@@ -216,6 +218,7 @@ class Trainer:
         self._steps_done = 0
         self._next_audit = 0
         self._agreed = 0
+        self._alone = RLock()
 
     @property
     def steps_done(self) -> int:
@@ -250,31 +253,33 @@ class Trainer:
             ParameterError: all steps are taken, the model has other parameters than when the trainer was made, or ranks draw unlike batches.
             RuntimeError: torch is set to compute without gradients, or in lower precision.
         """
-        if self._steps_done >= self._mechanism.steps:
-            raise ParameterError(
-                f"the mechanism has {self._mechanism.steps} steps and all are taken", field="steps"
+        with self._alone:
+            if self._steps_done >= self._mechanism.steps:
+                raise ParameterError(
+                    f"the mechanism has {self._mechanism.steps} steps and all are taken",
+                    field="steps",
+                )
+            # Before anything is drawn: what a private run has drawn it never draws again.
+            self._flat.check(self._model)
+            self._books.check_modes()
+            drawn = self._draw()
+            self._check_ranks(drawn)
+            noisy_sum, stats = self._noisy_sum(drawn)
+            divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
+            gradient = noisy_sum.div_(divisor)
+            if self._trace is not None:
+                self._trace.note(self._steps_done, gradient, self._flat.vector, self._ema)
+            self._optimizer.update(
+                self._flat.vector,
+                gradient,
+                learning_rate=scheduled_learning_rate(
+                    self._config, step=self._steps_done, steps=self._mechanism.steps
+                ),
+                step=self._steps_done,
             )
-        # Before anything is drawn: what a private run has drawn it never draws again.
-        self._flat.check(self._model)
-        self._books.check_modes()
-        drawn = self._draw()
-        self._check_ranks(drawn)
-        noisy_sum, stats = self._noisy_sum(drawn)
-        divisor = self._mechanism.clip_norm * self._execution.expected_batch_size
-        gradient = noisy_sum.div_(divisor)
-        if self._trace is not None:
-            self._trace.note(self._steps_done, gradient, self._flat.vector, self._ema)
-        self._optimizer.update(
-            self._flat.vector,
-            gradient,
-            learning_rate=scheduled_learning_rate(
-                self._config, step=self._steps_done, steps=self._mechanism.steps
-            ),
-            step=self._steps_done,
-        )
-        self._average()
-        self._steps_done += 1
-        return stats
+            self._average()
+            self._steps_done += 1
+            return stats
 
     def evaluate(self, inputs: Inputs, labels: Array, *, weights: Tensor | None = None) -> float:
         """Accuracy in [0, 1] on a split, with the :attr:`released` weights or the given ones.
@@ -305,7 +310,7 @@ class Trainer:
         classifier = linear_classifier(self._model)
         rows = torch.arange(len(labels))
         # Not torch.inference_mode: what a layer keeps of this run, such as a mask, could not be read in a step.
-        with torch.no_grad(), self._in_place(used), self._books.closed():
+        with self._alone, torch.no_grad(), self._in_place(used), self._books.closed():
             for start in range(0, len(labels), _EVALUATION_BATCH):
                 chunk, found = slice(start, start + _EVALUATION_BATCH), None
                 if classifier is not None and isinstance(read, Tensor):
@@ -359,15 +364,18 @@ class Trainer:
         """
         chosen = self.released if weights_P is None else weights_P
         check_weights(chosen, self._flat.vector)
-        weights = {name: value.detach() for name, value in self._model.state_dict().items()}
-        released = self._flat.views(chosen)
-        # A shared parameter has several names in the model and one in the vector.
-        first_names = {p: name for name, p in self._model.named_parameters()}
-        for name, parameter in self._model.named_parameters(remove_duplicate=False):
-            if parameter.requires_grad:
-                weights[name] = released[first_names[parameter]]
-        weights = merged(self._model, weights)
-        return {name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()}
+        with self._alone:
+            weights = {name: value.detach() for name, value in self._model.state_dict().items()}
+            released = self._flat.views(chosen)
+            # A shared parameter has several names in the model and one in the vector.
+            first_names = {p: name for name, p in self._model.named_parameters()}
+            for name, parameter in self._model.named_parameters(remove_duplicate=False):
+                if parameter.requires_grad:
+                    weights[name] = released[first_names[parameter]]
+            weights = merged(self._model, weights)
+            return {
+                name: value.to("cpu", copy=True).contiguous() for name, value in weights.items()
+            }
 
     def trained_weights(self, weights_P: Tensor) -> dict[str, Tensor]:
         """A copy of weights such as :attr:`released`, by the names of the parameters that are trained.
@@ -392,27 +400,30 @@ class Trainer:
                 "a private run is never copied or pickled: a copy would draw the same noise again; save a "
                 "checkpoint and go on with another attempt"
             )
-        model = copy.deepcopy(self._model)
-        for parameter in model.parameters():
-            # Of a view of the vector all of the vector would be written.
-            parameter.data = parameter.data.clone()
-        state = {**vars(self), "_model": model, "progressed": _nobody}
-        # What a step writes to is one's own, also in a copy that shares all else.
-        state |= {name: copy.deepcopy(state[name]) for name in ("_ema", "_optimizer")}
-        del state["_flat"], state["_books"]
+        with self._alone:
+            model = copy.deepcopy(self._model)
+            for parameter in model.parameters():
+                # Of a view of the vector all of the vector would be written.
+                parameter.data = parameter.data.clone()
+            state = {**vars(self), "_model": model, "progressed": _nobody}
+            # What a step writes to is one's own, also in a copy that shares all else.
+            state |= {name: copy.deepcopy(state[name]) for name in ("_ema", "_optimizer")}
+        del state["_flat"], state["_books"], state["_alone"]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._flat = FlatParameters(self._model)
         self._books = Books(self._model, self._config.precision)
+        self._alone = RLock()
 
     def state(self) -> TrainerState:
         """A copy of everything the next step depends on beside data and randomness."""
-        tensors = {name: value.to("cpu", copy=True) for name, value in self._tensors().items()}
-        meta = {**self._identity(), "step": self._steps_done, "frozen": sketch(self._model)}
-        if self._trace is not None:
-            meta["updates"] = self._trace.state()
+        with self._alone:
+            tensors = {n: value.to("cpu", copy=True) for n, value in self._tensors().items()}
+            meta = {**self._identity(), "step": self._steps_done, "frozen": sketch(self._model)}
+            if self._trace is not None:
+                meta["updates"] = self._trace.state()
         return TrainerState(tensors=tensors, meta=meta)
 
     def load_state(self, state: TrainerState) -> None:
@@ -446,12 +457,13 @@ class Trainer:
         check_state(state.tensors, state.meta, like=tensors, steps=self._mechanism.steps)
         if "frozen" in state.meta:  # an older one has none
             check_sketch(state.meta["frozen"], sketch(self._model))
-        if self._trace is not None:
-            self._trace.load_state(state.meta.get("updates", []))  # an older one has none
-        for name, tensor in tensors.items():
-            tensor.copy_(state.tensors[name])
-        self._steps_done = state.meta["step"]
-        self._agreed = 0
+        with self._alone:
+            if self._trace is not None:
+                self._trace.load_state(state.meta.get("updates", []))  # an older one has none
+            for name, tensor in tensors.items():
+                tensor.copy_(state.tensors[name])
+            self._steps_done = state.meta["step"]
+            self._agreed = 0
 
     def _draw(self) -> NDArray[np.int64]:
         """Rising indices of the step's batch over the whole data; the same on every rank."""

@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 from copy import deepcopy
 from dataclasses import replace
 
@@ -851,3 +852,68 @@ class TestDigits:
         run(trainer, 300)
 
         assert trainer.evaluate(test.inputs, test.labels) > 0.88
+
+
+class TestThreads:
+    """An evaluation has other weights in the place of the current ones, and keeps no books."""
+
+    @pytest.mark.parametrize(
+        "look",
+        [
+            lambda trainer: trainer.evaluate(*tiny_images(), weights=torch.zeros_like(trainer.released)),
+            Trainer.state,
+            Trainer.released_weights,
+        ],
+        ids=["evaluate", "state", "released_weights"],
+    )  # fmt: skip
+    def test_one_that_looks_waits_for_the_step_of_another(self, look) -> None:
+        trainer, alone = make_trainer(), run(make_trainer(), 1)
+        looking = threading.Thread(target=look, args=(trainer,))
+        waited: list[bool] = []
+
+        def amid_a_step() -> None:
+            if not waited:
+                looking.start()
+                looking.join(0.2)
+                waited.append(looking.is_alive())
+
+        trainer.progressed = amid_a_step
+        run(trainer, 1)
+        looking.join(60)
+
+        assert waited == [True]
+        assert not looking.is_alive()
+        assert torch.equal(vector(trainer), vector(alone))
+
+    def test_a_step_waits_for_the_evaluation_of_another(self) -> None:
+        trainer, alone = make_trainer(), run(make_trainer(), 1)
+        stepping = threading.Thread(target=trainer.step)
+        waited: list[bool] = []
+
+        def amid_an_evaluation() -> None:
+            if not waited:
+                stepping.start()
+                stepping.join(0.2)
+                waited.append(stepping.is_alive())
+
+        trainer.progressed = amid_an_evaluation
+        trainer.evaluate(*tiny_images(), weights=torch.zeros_like(trainer.released))
+        stepping.join(60)
+
+        assert waited == [True]
+        assert torch.equal(vector(trainer), vector(alone))
+
+    def test_one_thread_may_evaluate_amid_its_own_step(self) -> None:
+        trainer, alone = make_trainer(), run(make_trainer(), 1)
+        found: list[float] = []
+
+        def amid_a_step() -> None:
+            if not found:
+                found.append(-1.0)
+                found.append(trainer.evaluate(*tiny_images()))
+
+        trainer.progressed = amid_a_step
+        run(trainer, 1)
+
+        assert found[1] == make_trainer().evaluate(*tiny_images())
+        assert torch.equal(vector(trainer), vector(alone))
