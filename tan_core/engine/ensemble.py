@@ -7,11 +7,12 @@ noise, optimiser, schedule, average.
 
 # Shape legend: B = examples (varies, may be 0), F = features, O = classes, D = O - 1, P = (F + 1) * O
 # parameters of a trial, T = trials, A = those that go on, N = A * D.
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -129,6 +130,19 @@ class LinearEnsemble:
         self._squares_N = 1 + torch.cat(
             [squared_norms(self._floats(chunk)) for chunk in self._inputs.split(microbatch_size)]
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy, here or elsewhere: what a step writes to is its own."""
+        names = ("_weights_TOF", "_biases_TO", "_trials", "_running")
+        return {**vars(self), **{name: copy.deepcopy(vars(self)[name]) for name in names}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        # A pickle gives each slice memory of its own, and a step reads them all in one.
+        for trial, *parameters in zip(
+            self._trials, self._weights_TOF, self._biases_TO, strict=True
+        ):
+            trial.move_to(parameters)
 
     @property
     def steps_done(self) -> int:
@@ -385,6 +399,10 @@ class _Trial:
         """Whether its rule shortens the long gradients and leaves the others as they are."""
         self._optimizers = [make_optimizer(config, each) for each in parameters]
         self._means = [each.clone() for each in parameters] if config.ema_decay else []
+
+    def move_to(self, parameters: Sequence[Tensor]) -> None:
+        """Have them there from now on, where their numbers are already."""
+        self._parameters = parameters
 
     @property
     def clip_norm(self) -> float:

@@ -1,6 +1,8 @@
 """An ensemble is as many trainers: the same weights, whatever each of them is asked for."""
 
+import copy
 import math
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -460,6 +462,25 @@ class TestArguments:
 
         for model, weight in zip(arguments["models"], before, strict=True):
             assert torch.equal(model[1].weight, weight)
+
+
+class TestCopies:
+    @pytest.mark.parametrize(
+        "copied",
+        [copy.copy, copy.deepcopy, lambda ensemble: pickle.loads(pickle.dumps(ensemble))],
+        ids=["copied", "copied in depth", "pickled"],
+    )
+    def test_a_copy_goes_on_as_the_ensemble_does_and_apart_from_it(self, copied) -> None:
+        straight = run(LinearEnsemble(**make_arguments()), 6)
+        ensemble = run(LinearEnsemble(**make_arguments()), 3)
+
+        other = run(copied(ensemble), 3)
+        run(ensemble, 3)
+
+        for trial in range(len(TRICKS)):
+            expected = straight.released_weights(trial)
+            for found in (ensemble.released_weights(trial), other.released_weights(trial)):
+                assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @pytest.mark.skipif(not native.is_available(), reason="no compiled kernels here")
