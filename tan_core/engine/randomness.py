@@ -23,6 +23,8 @@ from tan_core.errors import ParameterError
 Purpose = Literal["mask", "cut", "noise", "augmentation"]
 
 KEY_BYTES: Final = 32
+_WORDS_AT_ONCE: Final = 2**15
+"""Of a draw; even, for a block of the cipher holds two."""
 _PAIRS_AT_ONCE: Final = 2**15
 """Of normals, whose words and logarithms are in memory: a few MB, and in a cache."""
 
@@ -105,8 +107,17 @@ class PrivateRandomness:
     def mask(self, step: int, *, num_examples: int, sampling_rate: float) -> NDArray[np.int64]:
         """Rising indices of the step's Poisson draw; int64, between 0 and ``num_examples`` of them."""
         _check_draw(num_examples, sampling_rate)
-        words = self._words("mask", step, num_examples)
-        return _below(words, sampling_rate)
+        stream = self._opened("mask", step)
+        # In pieces: the words of all examples at once would be 24 bytes for each of them, and seldom in a cache.
+        return np.concatenate(
+            [
+                start
+                + _below(
+                    _read(stream, start, min(_WORDS_AT_ONCE, num_examples - start)), sampling_rate
+                )
+                for start in range(0, num_examples, _WORDS_AT_ONCE)
+            ]
+        )
 
     def cut(self, step: int, drawn: NDArray[np.int64], *, max_batch_size: int) -> NDArray[np.int64]:
         """A uniformly random part of that size, rising; all of a draw that is not above it."""

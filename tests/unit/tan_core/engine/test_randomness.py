@@ -1,6 +1,7 @@
 """Draws and noise: exact probabilities, streams that never meet, nothing global."""
 
 import pickle
+import tracemalloc
 from fractions import Fraction
 from typing import get_args
 
@@ -10,7 +11,7 @@ import torch
 
 from tan_core.engine import PrivateRandomness, SeededRandomness, native
 from tan_core.engine import randomness as randomness_module
-from tan_core.engine.randomness import Purpose, _below, _box_muller
+from tan_core.engine.randomness import _WORDS_AT_ONCE, Purpose, _below, _box_muller
 from tan_core.errors import ParameterError
 
 KEY = bytes(range(32))
@@ -170,6 +171,28 @@ class TestPrivateRandomness:
 
         assert torch.equal(total, PrivateRandomness(KEY, 1).noise(0, 501))
         assert float((total == total.float()).double().mean()) < 0.01
+
+    @pytest.mark.parametrize("rate", [1e-4, 0.3, 1.0])
+    def test_a_draw_in_pieces_is_that_of_all_words_at_once(self, rate: float) -> None:
+        """One more than two pieces, and the examples that stand at the ends of them."""
+        number = 2 * _WORDS_AT_ONCE + 1
+        words = PrivateRandomness(KEY, 1)._words("mask", 3, number)
+        expected = [i for i, word in enumerate(words.tolist()) if word < int(rate * 2**64)]
+
+        found = PrivateRandomness(KEY, 1).mask(3, num_examples=number, sampling_rate=rate)
+
+        assert found.tolist() == expected
+        assert found.dtype == np.int64
+
+    def test_a_draw_of_many_examples_takes_little_memory(self) -> None:
+        tracemalloc.start()
+        try:
+            PrivateRandomness(KEY, 1).mask(0, num_examples=2**22, sampling_rate=1e-4)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert most < 2**22
 
     def test_the_mask_tells_nothing_about_the_noise(self) -> None:
         randomness = PrivateRandomness(KEY, 1)
