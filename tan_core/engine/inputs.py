@@ -107,6 +107,12 @@ def _as_array(values: object, field: str, accepted: str) -> NDArray[Any]:
             f"{type(values).__name__}: stack what a dataset holds, as by torch.stack([x for x, _ in dataset])",
             field=field,
         )
+    if np.ma.is_masked(values):
+        # NumPy would give what lies under the mask, whatever that is.
+        raise ParameterError(
+            f"{field} must hold a number everywhere, got a masked array that leaves some out: fill them, as by values.filled(0)",
+            field=field,
+        )
     try:
         array = np.asarray(values)
     except (

@@ -145,6 +145,17 @@ def test_what_is_no_block_of_real_numbers_is_refused_by_field(values) -> None:
         assert refused.value.field == field
 
 
+def test_numbers_under_a_mask_are_refused_and_whole_masked_arrays_are_not() -> None:
+    values = np.ma.masked_array(np.arange(4.0), mask=[False, True, False, False])
+
+    with pytest.raises(ParameterError, match="inputs must hold a number everywhere") as error:
+        as_tensor(values)
+
+    assert error.value.field == "inputs"
+    assert as_tensor(np.ma.masked_array(np.arange(4.0))).tolist() == [0, 1, 2, 3]
+    assert as_tensor(values.filled(7)).tolist() == [0, 7, 2, 3]
+
+
 def test_values_of_the_data_are_not_told() -> None:
     """A message may be read by others than the data."""
     for values in ([[48151.0], [48151.0, 1.0]], [["48151"]], np.array([[48151.0, None]])):
