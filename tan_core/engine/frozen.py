@@ -5,7 +5,7 @@ that are drawn or computed again on another processor differ in their last digit
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import torch
@@ -39,6 +39,12 @@ def sketch(model: nn.Module) -> Sketch:
     return {name: _numbers(value) for name, value in (*frozen, *model.named_buffers())}
 
 
+def numbers_of(tensors: Iterable[Tensor]) -> tuple[float, float]:
+    """The length of all together, and how far they go along a direction."""
+    found = [_numbers(tensor) for tensor in tensors]
+    return math.hypot(*(length for length, _ in found)), sum(along for _, along in found)
+
+
 def check_sketch(found: object, own: Sketch) -> None:
     """Refuse what was noted of other weights.
 
@@ -52,7 +58,7 @@ def check_sketch(found: object, own: Sketch) -> None:
             f"the checkpoint's frozen weights are none: {error.errors()[0]['msg']}", field="frozen"
         ) from error
     for name in sorted({*noted, *own}):
-        if name not in noted or name not in own or not _is_close(noted[name], own[name]):
+        if name not in noted or name not in own or not is_close(noted[name], own[name]):
             raise ParameterError(
                 f"the checkpoint is of another run: {name!r} of the model, which is not trained, was another one; what was "
                 "trained beside it needs the very same, drawn from the same seed or loaded from the same file",
@@ -60,7 +66,8 @@ def check_sketch(found: object, own: Sketch) -> None:
             )
 
 
-def _is_close(one: tuple[float, float], other: tuple[float, float]) -> bool:
+def is_close(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether two tensors are the same, but for last digits, by their numbers."""
     slack = _TOLERANCE * max(one[0], other[0]) + _NOTHING
     return all(abs(a - b) <= slack for a, b in zip(one, other, strict=True))
 

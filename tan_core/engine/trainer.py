@@ -29,7 +29,7 @@ from tan_core.engine.clipping import class_weights, clipping_rule
 from tan_core.engine.coverage import check_coverage
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
-from tan_core.engine.frozen import check_sketch, sketch
+from tan_core.engine.frozen import check_sketch, numbers_of, sketch
 from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.independence import check_independence
 from tan_core.engine.inputs import (
@@ -250,7 +250,7 @@ class Trainer:
         """Take one step on the global draw; an empty draw is a step of noise only.
 
         Raises:
-            ParameterError: all steps are taken, the model has other parameters than when the trainer was made, or ranks draw unlike batches.
+            ParameterError: all steps are taken, the model has other parameters than when the trainer was made, or ranks draw unlike batches or have unlike models.
             RuntimeError: torch is set to compute without gradients, or in lower precision.
         """
         with self._alone:
@@ -487,7 +487,8 @@ class Trainer:
             step=self._steps_done,
             rank=self._rank,
             world_size=self._world_size,
-            like=self._flat.vector.new_empty(0, dtype=self._noise_type),
+            weights=numbers_of([*self._model.parameters(), *self._model.buffers()]),
+            device=self._flat.vector.device,
         )
         others = self._execution.num_examples - len(drawn)
         is_whole = self._mechanism.sampling_rate == 1

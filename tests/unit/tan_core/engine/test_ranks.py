@@ -1,5 +1,7 @@
 """Ranks that are not those of one run are refused before they sum anything."""
 
+import math
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
 from tests.unit.tan_core.engine.support import (
     KEY,
+    SHAPE,
     ThreadRanks,
     in_threads,
     make_run,
@@ -95,6 +98,30 @@ def test_so_are_two_that_say_they_are_one() -> None:
     assert refused(trainers_of({}, {}, numbers=(0, 0)), 1) == ["rank"] * 2
 
 
+@pytest.mark.parametrize("layer", [0, 2], ids=["frozen", "trained"])
+def test_so_are_those_of_unlike_models(layer: int) -> None:
+    """As where each process draws its own: the sum of all would be the gradient of none."""
+
+    def model(seed: int) -> torch.nn.Sequential:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            found = torch.nn.Sequential(
+                torch.nn.Linear(math.prod(SHAPE), 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)
+            )
+            torch.manual_seed(seed)
+            torch.nn.init.normal_(found[layer].weight)
+        found[0].requires_grad_(False)
+        return torch.nn.Sequential(torch.nn.Flatten(), *found)
+
+    rounded = model(0)
+    for parameter in rounded.parameters():
+        parameter.data.mul_(1 + 1e-6)
+
+    assert refused(trainers_of({"model": model(0)}, {"model": model(1)}), 1) == ["model"] * 2
+    alike = trainers_of({"model": model(0)}, {"model": rounded})
+    in_threads(lambda rank: run(alike[rank], 1), 2)
+
+
 def test_those_that_agree_are_asked_until_chance_is_out_of_the_question() -> None:
     asked: list[int] = []
     ranks = ThreadRanks(2)
@@ -103,7 +130,7 @@ def test_those_that_agree_are_asked_until_chance_is_out_of_the_question() -> Non
         reduce = ranks.all_reduce(rank)
 
         def watched(tensor: torch.Tensor) -> None:
-            if rank == 0 and len(tensor) == 18:
+            if rank == 0 and len(tensor) == 20:
                 asked.append(len(tensor))
             reduce(tensor)
 
