@@ -463,7 +463,7 @@ class Trainer:
             for name, tensor in tensors.items():
                 tensor.copy_(state.tensors[name])
             self._steps_done = state.meta["step"]
-            self._agreed = 0
+            self._agreed = self._next_audit = 0
 
     def _draw(self) -> NDArray[np.int64]:
         """Rising indices of the step's batch over the whole data; the same on every rank."""

@@ -296,6 +296,18 @@ class TestInTheTrainer:
 
         assert audited == [1, 1]
 
+    def test_so_is_one_that_goes_back_to_one(self, audited) -> None:
+        """With the next audit 250 steps after its last one, it would take as many with these weights before."""
+        simulation = Simulation.of(make_run(q=0.5), expected_batch_size=30)
+        trainer = make_trainer(simulation)
+        start = trainer.state()
+        run(trainer, 3)
+
+        trainer.load_state(start)
+        run(trainer, 3)
+
+        assert audited == [1, 1]
+
     def test_every_rank_audits_its_own_share(self, audited) -> None:
         run_ranks(2, 3)
 
