@@ -6,6 +6,7 @@ that are drawn or computed again on another processor differ in their last digit
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import torch
@@ -74,12 +75,19 @@ def is_close(one: tuple[float, float], other: tuple[float, float]) -> bool:
 
 def _numbers(tensor: Tensor) -> tuple[float, float]:
     values = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-    direction = torch.arange(min(_AT_ONCE, values.numel()), dtype=torch.float64).cos_()
+    # A GPU reads its own in no time; elsewhere float64 may be unknown.
+    place = tensor.device if tensor.is_cuda else torch.device("cpu")
+    direction = _direction(place)
     squared = along = 0.0
     for piece in values.reshape(-1).split(_AT_ONCE):
         # Beside an infinity, as masks have, no other number would show.
-        numbers = piece.to("cpu", torch.float64).nan_to_num(0.0, 1.0, -1.0)
+        numbers = piece.to(place, torch.float64).nan_to_num(0.0, 1.0, -1.0)
         numbers = numbers.clamp(-_LARGEST, _LARGEST)
         squared += float(numbers @ numbers)
         along += float(numbers @ direction[: len(numbers)])
     return math.sqrt(squared), along
+
+
+@cache
+def _direction(device: torch.device) -> Tensor:
+    return torch.arange(_AT_ONCE, dtype=torch.float64).cos_().to(device)
