@@ -38,6 +38,7 @@ class Flat(Extractor):
 
 def test_every_block_is_told_of() -> None:
     ref, told = dataset_ref(inspect(None, source="digits")), []
+    Flat.seen.clear()
 
     load_inputs(ref, "test", Flat(), progressed=lambda done, number: told.append((done, number)))
 
