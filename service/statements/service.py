@@ -140,6 +140,11 @@ async def _charge(session: AsyncSession, study: Study, run: Run, result: Private
             raise StatementError(fault)
         return Charge(mechanism=mechanism, charged_steps=result.steps, reserved_steps=None)
     held = await ledger.reservation(session, study.reservation_id)
+    if held.study_id != study.id:
+        raise StatementError(
+            f"study {study.id!r} now names reservation {study.reservation_id!r}, which is that of study {held.study_id!r}: what "
+            "would be stated was charged for another one"
+        )
     reserved = Mechanism.from_json(json.loads(held.event))
     if reserved.with_steps(mechanism.steps) != mechanism:
         raise StatementError(

@@ -204,6 +204,20 @@ async def test_a_reservation_that_is_missing_is_not_taken_for_public_data(
         await make_statement(database, study_id, settings)
 
 
+async def test_a_reservation_of_another_study_is_not_stated(
+    client: httpx.AsyncClient, settings: Settings, database: Database
+) -> None:
+    world = World(client, settings, database)
+    study_id = await world.trained()
+    await world.tick(1)
+    other = await world.to_training(name="other")
+    async with database.session() as session:
+        (await session.get_one(Study, study_id)).reservation_id = other
+
+    with pytest.raises(StatementError, match=f"which is that of study '{other}'"):
+        await make_statement(database, study_id, settings)
+
+
 async def test_what_is_reserved_in_its_place_says_the_same(
     database: Database, ledger: Ledger, scope: str, mechanism: Mechanism
 ) -> None:
