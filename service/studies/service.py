@@ -1,8 +1,11 @@
 """What may be asked of studies, decided here; the orchestrator carries it out."""
 
+import asyncio
+import hashlib
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -301,7 +304,7 @@ async def statement(context: Context, study_id: str) -> dict[str, Any]:
 
 async def model(context: Context, study_id: str) -> ReleasedModel:
     """The released weights. Only a file below the run's own directory is ever served: its driver says which one it is,
-    and beside it lie other tenants' models and what is kept of data.
+    and beside it lie other tenants' models and what is kept of data. And only the very file that the run reported.
 
     The ledger that paid for them is marked first: no older database is served from then on.
     """
@@ -313,9 +316,15 @@ async def model(context: Context, study_id: str) -> ReleasedModel:
     path = _below(context.settings.storage_path / run.id, run.result["model_path"])
     if path is None:
         raise NotFoundError(f"the model of study {study_id!r} is no longer on storage")
+    released, found = run.result["model_sha256"], await asyncio.to_thread(_sha256, path)
+    if found != released:
+        raise NotFoundError(
+            f"the model of study {study_id!r} is no longer on storage: the SHA-256 of what lies there is {found[:16]}..., "
+            f"that of what was released {released[:16]}..."
+        )
     async with context.database.session() as session:
         await _leave(context, session, study.statement or {})
-    return ReleasedModel(name=study.name, path=path, sha256=run.result["model_sha256"])
+    return ReleasedModel(name=study.name, path=path, sha256=released)
 
 
 async def view(session: AsyncSession, study_id: str) -> StudyView:
@@ -550,6 +559,18 @@ def _below(folder: Path, name: str) -> Path | None:
     """The file, if there is one and it lies below the folder, links followed."""
     path = Path(name).resolve()
     return path if path.is_relative_to(folder) and path.is_file() else None
+
+
+def _sha256(path: Path) -> str:
+    """Of a file, read once for each time that it was written."""
+    found = path.stat()
+    return _sha256_of(path, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _sha256_of(path: Path, *_: int) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _not_yet(study: Study, what: str) -> str:

@@ -1,4 +1,5 @@
 import asyncio
+import hashlib
 import json
 from typing import Any
 
@@ -397,6 +398,21 @@ class TestResults:
         assert rest.headers["ETag"] == tag
         assert (other.status_code, other.content) == (200, b"weights")
 
+    async def test_a_file_that_was_changed_since_is_not_the_model(self, client, database, settings):
+        study = await submit(client)
+        path = settings.storage_path / f"{study['id']}-private" / "model.safetensors"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"weights")
+        await complete(database, study["id"], str(path))
+        where = f"/studies/{study['id']}/model"
+        assert (await client.get(where)).content == b"weights"
+
+        path.write_bytes(b"Weights")
+        refused = await client.get(where)
+
+        assert refused.status_code == 404
+        assert "no longer on storage: the SHA-256 of what lies there is" in refused.json()["detail"]
+
     async def test_a_link_out_of_the_run_s_folder_is_not_followed(self, client, database, settings):
         study = await submit(client)
         folder = settings.storage_path / f"{study['id']}-private"
@@ -420,7 +436,7 @@ async def complete(database, study_id, model_path):
                 step=100,
                 result={
                     "model_path": model_path,
-                    "model_sha256": "ab",
+                    "model_sha256": hashlib.sha256(b"weights").hexdigest(),
                     "test_accuracy": 0.5,
                     "num_test": 10,
                 },
