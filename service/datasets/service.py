@@ -283,9 +283,12 @@ def _far_caution(facts: DatasetFacts) -> list[str]:
     names = facts.far_features
     if not names:
         return []
+    remedy = "Divide by public constants"
+    if facts.source == "table":
+        remedy = "State the range of each (--features), or divide by public constants"
     return [
         f"{counted(len(names), 'feature')} ({_first(names)}) with numbers beyond ±{FAR:g}: a table is never scaled by its "
-        "own statistics, and such numbers drown the others. State the range of each (--features), or divide by public constants, and register that"
+        f"own statistics, and such numbers drown the others. {remedy}, and register that"
     ]
 
 

@@ -167,6 +167,7 @@ def _facts(
     digest_key: bytes | None,
 ) -> DatasetFacts:
     found = source_at(path, source)
+    _refuse_features_of(found, names)
     parts = read_parts(found, path, names)
     refuse_shared(parts)
     _check_groups(parts)
@@ -278,6 +279,16 @@ def _checked_features(features: object) -> tuple[Feature, ...]:
     if twice is not None:
         raise DatasetError(f"features name column {twice!r} more than once", field="features")
     return found
+
+
+def _refuse_features_of(source: Source, names: Columns) -> None:
+    """Readers without columns take all that a record holds, whatever ranges were stated for it."""
+    if names.features is not None and source != "table":
+        raise DatasetError(
+            f"source {source} has no columns of features to choose or to scale: a model reads all of a record; "
+            "accepted: CSV and Parquet tables",
+            field="features",
+        )
 
 
 def _far_features(part: Part) -> tuple[str, ...]:

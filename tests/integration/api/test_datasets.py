@@ -363,6 +363,16 @@ class TestRegister:
         assert dry["warnings"] == made["warnings"]
         assert "warnings" not in (await client.get("/datasets/table")).json()
 
+    async def test_only_columns_are_said_to_be_scaled_by_a_stated_range(self, client, tmp_path):
+        x, y = np.arange(200.0).reshape(100, 2), np.arange(100) % 2
+        np.savez(tmp_path / "raw.npz", x=x, y=y)
+
+        body = make_body(tmp_path / "raw.npz")
+        [far] = (await client.post("/datasets?dry_run=true", json=body)).json()["warnings"]
+
+        assert far.startswith("2 features ('0', '1') with numbers beyond ±10: a table is")
+        assert far.endswith("drown the others. Divide by public constants, and register that")
+
     async def test_records_of_train_in_other_splits_are_warned_of_where_they_are_many(
         self, client, tmp_path
     ):

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
 from tan_core import data
@@ -194,6 +195,26 @@ def test_a_column_of_another_kind_is_refused_by_name(
 def test_a_column_is_a_feature_once(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="name column 'age' more than once"):
         data.inspect(many(tmp_path), features=["age", AGE], classes=["no", "yes"])
+
+
+@pytest.mark.parametrize("features", [["0"], [RangeColumn(column="0", low=0, high=100)]])
+@pytest.mark.parametrize("source", ["npz", "image_folder", "digits"])
+def test_a_source_without_columns_has_no_features(
+    tmp_path: Path, source: str, features: list[Feature]
+) -> None:
+    """They would be shown and signed, and a model would read all of a record as it is."""
+    pixels = np.zeros((30, 8, 8), np.uint8)
+    np.savez(tmp_path / "a.npz", x=pixels.reshape(30, 64), y=np.arange(30) % 2)
+    for at, image in enumerate(pixels):
+        (tmp_path / "images" / "ab"[at % 2]).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(tmp_path / "images" / "ab"[at % 2] / f"{at}.png")
+    path = {"npz": tmp_path / "a.npz", "image_folder": tmp_path / "images"}.get(source)
+
+    assert data.inspect(path, source=source).source == source
+    with pytest.raises(DatasetError, match=f"source {source} has no columns of feat") as caught:
+        data.inspect(path, source=source, features=features)
+
+    assert caught.value.field == "features"
 
 
 @pytest.mark.parametrize("wrong", ["age", [3], [{"column": "age", "low": 0, "high": 1}]])
