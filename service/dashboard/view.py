@@ -164,6 +164,11 @@ def what_to_do(study: StudyView) -> str:
             "another dataset; the page of the dataset shows what is left."
         )
     if "diverged" in reason or "no trial" in reason.lower():
+        if study.progress.trials_failed and not study.progress.trials_diverged:
+            return (
+                "No candidate could be trained. Where the reason is in the study or in the model, no other candidate "
+                "will do better: mend that, and submit again."
+            )
         return (
             "No candidate could be trained. Lower the learning rates in search.space, or raise the "
             "smallest rung, and submit again."

@@ -175,6 +175,25 @@ class TestWhatToDo:
 
         assert "page of the dataset" in view.what_to_do(study)
 
+    @pytest.mark.parametrize(
+        ("figures", "is_of_rates"),
+        [
+            ({"trials_diverged": 4}, True),
+            ({"trials_diverged": 1, "trials_failed": 3}, True),
+            ({"trials_failed": 4}, False),
+        ],
+    )
+    def test_other_learning_rates_are_for_weights_that_diverged(
+        self, figures: dict[str, int], is_of_rates: bool
+    ) -> None:
+        """A layer that mixes examples fails at every one."""
+        reason = (
+            "no trial of 4 completed: ...; the last reason: ModelError: layer '2' is BatchNorm1d"
+        )
+        study = make_study("failed", error={"reason": reason}, **figures)
+
+        assert ("Lower the learning rates" in view.what_to_do(study)) is is_of_rates
+
     def test_a_failure_without_a_reason_still_says_something(self) -> None:
         study = make_study("failed")
 
