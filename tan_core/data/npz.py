@@ -116,8 +116,13 @@ def _check_claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
         version = (stream.read(1)[0], stream.read(1)[0])
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = read(stream)
+        if dtype.hasobject:  # as the text of a pandas column is
+            raise ValueError(
+                f"{member.filename.removesuffix('.npy')} holds Python objects, which would be unpickled; accepted: "
+                "numbers, and text as text, as array.astype(str) makes it"
+            )
         claimed = math.prod(shape) * dtype.itemsize
-        if claimed > member.file_size and not dtype.hasobject:
+        if claimed > member.file_size:
             raise ValueError(
                 f"{member.filename} claims {claimed:,} bytes, holds {member.file_size:,}"
             )

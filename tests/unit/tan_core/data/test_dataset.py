@@ -664,8 +664,19 @@ class TestNpz:
     def test_pickled_objects_are_refused(self, tmp_path: Path) -> None:
         np.savez(tmp_path / "a.npz", x=np.array([{}], dtype=object), y=np.array([0]))
 
-        with pytest.raises(DatasetError, match=r"not a readable \.npz"):
+        with pytest.raises(
+            DatasetError, match=r"not a readable \.npz archive: x holds Python objects"
+        ):
             data.inspect(str(tmp_path / "a.npz"))
+
+    def test_text_of_pandas_is_refused_with_how_to_store_it(self, tmp_path: Path) -> None:
+        names = np.array(["cat", "dog"] * 10, dtype=object)
+        np.savez(tmp_path / "a.npz", x=grey_images(20), y=names)
+        np.savez(tmp_path / "b.npz", x=grey_images(20), y=names.astype(str))
+
+        with pytest.raises(DatasetError, match=r"y holds Python objects, .* array\.astype\(str\)"):
+            data.inspect(str(tmp_path / "a.npz"), classes=["cat", "dog"])
+        assert data.inspect(str(tmp_path / "b.npz"), classes=["cat", "dog"]).num_classes == 2
 
     @pytest.mark.parametrize(
         ("arrays", "message"),
