@@ -206,14 +206,15 @@ def cap_tenant(
     as_json: JsonFlag = False,
 ) -> None:
     """Limit a tenant to a lower ε within the dataset's budget. What is committed stays."""
-    from service.cli.connect import document, open_client
+    from service.cli.connect import document, open_client, sent_by_options
     from service.cli.errors import InputError
     from service.cli.output import show, show_json
 
     if (tenant is None) is not all_tenants:
         raise InputError("a cap is for one --tenant or for --all-tenants: name one of them")
 
-    with open_client() as client:
+    options = {"epsilon": "--epsilon", "tenant": "--tenant"}
+    with open_client() as client, sent_by_options(options):
         cap = document(client.set_cap(dataset, tenant or ALL_TENANTS, {"epsilon": epsilon}))
     if as_json:
         show_json(cap)

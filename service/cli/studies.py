@@ -54,11 +54,12 @@ def list_studies(
         "archived": "only" if archived else None,
         "sort": sort,
     }
-    from service.cli.connect import documents, open_client
+    from service.cli.connect import documents, open_client, sent_by_options
 
     at_most = limit or 20
     asked = limit if as_csv else at_most + 1
-    with open_client() as client:
+    options = {name: f"--{name}" for name in query} | {"name_contains": "--search"}
+    with open_client() as client, sent_by_options(options):
         items = documents(list(client.every_study(query, limit=asked)))
         if dataset is not None and not items:
             client.get_dataset(dataset)  # an unknown name is an error, not an empty list

@@ -53,13 +53,13 @@ def trials(
     """List a study's trials, the best first. Scores of simulations are not private, those of accounted trials are noisy."""
     if as_csv and as_json:
         raise InputError("give --csv or --json, not both")
-    from service.cli.connect import documents, find_study, open_client
+    from service.cli.connect import documents, find_study, open_client, sent_by_options
     from service.cli.output import show, show_json
 
     at_most = limit if limit is not None or as_csv or as_json else 20
-    with open_client() as client:
+    query = {"state": state, "sort": sort}
+    with open_client() as client, sent_by_options({name: f"--{name}" for name in query}):
         found = find_study(client, study)
-        query = {"state": state, "sort": sort}
         items = documents(list(client.every_trial(found["id"], query, limit=at_most)))
     if as_json:
         show_json(items)

@@ -89,6 +89,34 @@ def test_every_error_names_the_next_command(
     assert "next: tan-cli " in done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "asked", "field", "option"),
+    [
+        (("list", "--state", "foo"), "GET /studies", "state.0", "--state"),
+        (("list", "--search", "foo"), "GET /studies", "name_contains", "--search"),
+        (
+            ("trials", STUDY["id"], "--sort", "foo"),
+            f"GET /studies/{STUDY['id']}/trials",
+            "sort",
+            "--sort",
+        ),
+        (
+            ("ledger", "cap", "digits", "--tenant", "team", "--epsilon", "-3"),
+            "PUT /datasets/digits/caps/team",
+            "epsilon",
+            "--epsilon",
+        ),
+    ],
+)
+def test_what_the_server_refuses_is_told_by_its_option(
+    cli: Cli, server: RecordedServer, words: tuple[str, ...], asked: str, field: str, option: str
+) -> None:
+    server.answers[asked] = (422, {"errors": [{"path": field, "message": "it is odd"}]})
+    done = cli(*words)
+    assert done.code == 2
+    assert f"  {option}: it is odd" in done.err
+
+
 def test_the_exit_codes_are_in_the_help(cli: Cli) -> None:
     assert "0 done, 1 failed, 2 bad input, 3 over budget" in " ".join(cli("--help").out.split())
 
