@@ -264,7 +264,7 @@ def _unread_caution(source: str, names: Sequence[str]) -> list[str]:
         ]
     return [
         f"no model reads {counted(len(names), 'column')} ({_first(names)}): what holds no numbers is no feature. To learn "
-        "from it, say which choices it has (--features) and register that"
+        "from text, say which choices it has (--features), from lists give each number a column, and register that"
     ]
 
 

@@ -506,8 +506,10 @@ def _chosen(column: pa.ChunkedArray, feature: ChoiceColumn, *, where: str) -> ND
 
 def _as_written(column: pa.ChunkedArray, name: str, *, where: str) -> NDArray[np.float32]:
     if not is_number(column.type):
+        # Lists and dates have no choices either.
+        remedy = "or say which choices it has" if _has_names(_kind(column)) else "one to a column"
         raise DatasetError(
-            f"{where}: column {name!r} is {_kind(column)}; features must be numbers, or say which choices it has",
+            f"{where}: column {name!r} is {_kind(column)}; features must be numbers, {remedy}",
             field="features",
         )
     _refuse_null(column, name, where=where, field="features")

@@ -314,7 +314,8 @@ class TestRegister:
 
         [warning] = told["warnings"]
         assert warning.startswith(
-            "no model reads 7 columns ('city', 'day', 'c', 'd', 'e' and 2 others): what holds no numbers is no feature"
+            "no model reads 7 columns ('city', 'day', 'c', 'd', 'e' and 2 others): what holds no numbers is no feature. To learn "
+            "from text, say which choices it has (--features), from lists give each number a column, and register that"
         )
         assert (await client.get("/datasets/table")).json() == told
         page = (await client.get("/ui/datasets/table")).text

@@ -197,6 +197,14 @@ def test_a_column_is_a_feature_once(tmp_path: Path) -> None:
         data.inspect(many(tmp_path), features=["age", AGE], classes=["no", "yes"])
 
 
+def test_a_list_of_numbers_is_told_to_have_a_column_for_each(tmp_path: Path) -> None:
+    table = pa.table({"vector": [[0.5, 1.0]] * 20, "label": [0, 1] * 10})
+    pq.write_table(table, tmp_path / "a.parquet")
+
+    with pytest.raises(DatasetError, match=r"features must be numbers, one to a column$"):
+        data.inspect(tmp_path / "a.parquet", features=["vector"])
+
+
 @pytest.mark.parametrize("features", [["0"], [RangeColumn(column="0", low=0, high=100)]])
 @pytest.mark.parametrize("source", ["npz", "image_folder", "digits"])
 def test_a_source_without_columns_has_no_features(
