@@ -378,9 +378,10 @@ def _identities(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
 def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
     name = columns.label
     if name not in table.column_names:
-        raise DatasetError(
-            f"{where}: no column {name!r}; columns are {table.column_names}", field="label"
-        )
+        told = f"{where}: no column {name!r}; columns are {table.column_names}"
+        if len(table.column_names) == 1 and any(each in table.column_names[0] for each in ";\t"):
+            told += "; accepted: commas between columns"
+        raise DatasetError(told, field="label")
     column = table.column(name)
     kind = _kind(column)
     if not _has_names(kind):

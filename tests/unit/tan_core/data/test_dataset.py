@@ -1023,6 +1023,15 @@ class TestTable:
 
         assert error.value.field == field
 
+    @pytest.mark.parametrize("between", [";", "\t"])
+    def test_a_table_without_commas_is_refused_with_what_is_wrong(
+        self, tmp_path: Path, between: str
+    ) -> None:
+        (tmp_path / "a.csv").write_text("a,label\n1,0\n2,1\n".replace(",", between))
+
+        with pytest.raises(DatasetError, match=r"no column 'label'; .* commas between columns$"):
+            data.inspect(str(tmp_path / "a.csv"))
+
     def test_a_header_that_is_no_utf8_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text("größe,label\n1,0\n", encoding="latin-1")
         pq.write_table(pa.table({"size": [1.0], "label": [0]}), tmp_path / "a.parquet")
