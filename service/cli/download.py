@@ -49,7 +49,8 @@ names = about.get("class_names") or range(about["num_classes"])  # where the dat
 def read(path):
     if any(isinstance(each, dict) for each in about.get("features") or []):  # a table with named columns
         return torch.from_numpy(read_features(path, about["features"]))
-    if len(about["shape"]) == 1:  # a table: features as they are, in the order of the dataset
+    if len(about["shape"]) == 1:  # a table: features as they are, in the order of the dataset, without a header
+        # Columns of bytes (uint8) were trained on as x / 127.5 - 1: write them so.
         return torch.from_numpy(np.loadtxt(path, delimiter=",", dtype="float32", ndmin=2))
     channels, height, width = about["shape"]
     image = Image.open(path).convert("L" if channels == 1 else "RGB").resize((width, height))
