@@ -21,7 +21,11 @@ def _check(url: str) -> str:
     parts = urlsplit(url)
     accepted = "accepted: https://HOST/..., or http:// to this machine, without a password"
     is_local = parts.scheme == "http" and parts.hostname in LOOPBACK
-    if not parts.hostname or not (parts.scheme == "https" or is_local):
+    if (
+        not parts.hostname
+    ):  # such as "hooks.example.org/a", which may hold a secret and is not repeated
+        raise ValueError(f"an address begins with no scheme and host; {accepted}")
+    if not (parts.scheme == "https" or is_local):
         raise ValueError(f"{parts.scheme}://{parts.hostname} is no webhook address; {accepted}")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ValueError(f"the webhook address of {parts.hostname} has a part too many; {accepted}")
