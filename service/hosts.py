@@ -15,6 +15,23 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def checked_proxies(proxies: str | None) -> str | None:
+    """Addresses and networks, comma separated, or ``*``: uvicorn takes anything else for a name, which no caller's address ever is.
+
+    Raises:
+        ValueError: one is neither.
+    """
+    for each in map(str.strip, (proxies or "").split(",")):
+        try:
+            if each and proxies != "*":
+                ipaddress.ip_network(each)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; accepted: addresses and networks such as 10.0.0.7,10.1.0.0/16, or * for any caller"
+            ) from None
+    return proxies
+
+
 def connectable(host: str) -> str:
     """Where this machine reaches what listens on an address: one that means all of them is none to connect to.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from service.hosts import is_loopback
+from service.hosts import checked_proxies, is_loopback
 from service.rate_limit import RateLimit, parse_rate_limit
 from service.webhook_urls import WebhookUrls
 from tan_core.errors import TanError
@@ -82,7 +82,7 @@ class Settings(BaseSettings):
         per_second=500, burst=1000
     )
     """``REQUESTS_PER_SECOND,BURST`` of one token, or of one address without one."""
-    trusted_proxies: str | None = None
+    trusted_proxies: Annotated[str | None, AfterValidator(checked_proxies)] = None
     """Addresses of proxies, comma separated, whose X-Forwarded-For and -Proto are believed. Where one
     is named, other machines are served."""
     database_url: SecretStr | None = None

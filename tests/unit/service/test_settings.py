@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from service.app import create_app
 from service.app import main as serve_api
@@ -114,6 +114,18 @@ def test_a_setting_that_cannot_be_had_is_named_without_its_value(
         assert main() == code
         assert "TAN_RATE_LIMIT: " in caplog.text
         assert "sesame" not in caplog.text
+
+
+@pytest.mark.parametrize("proxies", ["*", "127.0.0.1", "10.1.0.0/16, fd00::/8,::1", "", None])
+def test_proxies_are_addresses_and_networks(proxies: str | None) -> None:
+    assert Settings(trusted_proxies=proxies).trusted_proxies == proxies
+
+
+@pytest.mark.parametrize("proxies", ["proxy.local", "10.0.0.7;10.0.0.8", "10.0.0.7/24", "*,::1"])
+def test_a_proxy_that_no_caller_could_be_is_refused(proxies: str) -> None:
+    """Its callers would all have its own address, and cookies would not be for TLS alone."""
+    with pytest.raises(ValidationError, match="accepted: addresses and networks such as"):
+        Settings(trusted_proxies=proxies)
 
 
 @pytest.mark.parametrize(
