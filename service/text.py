@@ -153,13 +153,15 @@ def score_noise(charged: dict[str, Any]) -> str:
     Example:
         >>> score_noise({"score_noise_multiplier": 5.03, "score_std": 0.0352})
         '± 3.5 points'
+        >>> score_noise({"score_noise_multiplier": 12.3, "score_std": 1.54})
+        '± 150 points'
         >>> score_noise({"score_noise_multiplier": 30.0, "score_std": None})
         '± 30 records'
     """
     share = charged.get("score_std")
     if share is None:
         return f"± {number(charged['score_noise_multiplier'])} records"
-    return f"± {100 * share:.2g} points"
+    return f"± {number(float(f'{100 * share:.2g}'))} points"
 
 
 CLIPPED = (

@@ -426,10 +426,15 @@ def _search_warnings(shape: Shape, workload: Workload) -> list[str]:
         return []
     share = search / workload.private_run_examples(shape.batch, steps)
     return [
-        f"the trials alone are expected to process {share:.2g} times the examples of the private run, "
+        f"the trials alone are expected to process {_two_digits(share)} times the examples of the private run, "
         f"above search.budget = {workload.budget:g}: fewer search.trials, smaller search.rungs or a "
         "larger train.batch_size would cost less"
     ]
+
+
+def _two_digits(value: float) -> str:
+    """As one writes it: 150, where ``.2g`` makes 1.5e+02."""
+    return f"{float(f'{value:.2g}'):,g}"
 
 
 def _score_warnings(search: ChargedSearch | None, counted: Counted | None) -> list[str]:
@@ -438,7 +443,7 @@ def _score_warnings(search: ChargedSearch | None, counted: Counted | None) -> li
     if std is None or std < LOUD_SCORE:
         return []
     return [
-        f"scores are noisy by ± {100 * std:.2g} points, so trials can hardly be told apart: a larger validation split, above all "
+        f"scores are noisy by ± {_two_digits(100 * std)} points, so trials can hardly be told apart: a larger validation split, above all "
         "of the rarest class where search.metric is balanced_accuracy, or a larger epsilon would leave less noise"
     ]
 
@@ -464,7 +469,7 @@ def _charged_warnings(shape: Shape, workload: Workload) -> list[str]:
         )
     if share > 1:
         warnings.append(
-            f"the trials process {share:.2g} times the examples of the private run: each is a private run itself, and "
+            f"the trials process {_two_digits(share)} times the examples of the private run: each is a private run itself, and "
             "a smaller batch would leave it too little noise; fewer search.trials or a larger train.batch_size would "
             "cost less"
         )

@@ -1,6 +1,7 @@
 """A search whose every trial is charged: what it is planned to cost, held against the library itself."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -288,6 +289,15 @@ def test_scores_that_hardly_tell_trials_apart_are_warned_of() -> None:
     assert loud.charged_search.score_std >= 0.1
     assert len(found) == 1
     assert "scores are noisy" not in " ".join(planned(train=train).warnings)
+
+
+def test_noise_of_more_than_the_whole_split_is_told_in_digits() -> None:
+    loud = plan_study(
+        spec_of(train={"batch_size": 1024, "steps": 100}), num_examples=N, num_validation=8
+    )
+
+    (said,) = (each for each in loud.warnings if each.startswith("scores are noisy by"))
+    assert re.match(r"scores are noisy by ± \d{3} points, ", said)
 
 
 def test_noise_that_is_given_is_priced_with_its_search() -> None:
