@@ -15,10 +15,14 @@ NO_PROCESS = 2**22 + 1
 @pytest.fixture
 def service() -> Iterator[int]:
     """A process that is called as the service is."""
-    waits = "import sys; sys.stdin.read()"
+    waits = "import sys; print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
-        [sys.executable, "-c", waits, "service.local"], stdin=subprocess.PIPE
+        [sys.executable, "-c", waits, "service.local"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # for a moment a process that begins is called nothing
         yield process.pid
         process.kill()
 
