@@ -277,8 +277,9 @@ def begin_alike(model: torch.nn.Module, team: Team) -> None:
     The sums of all ranks would move models that have nothing in common, and one of them be released.
     """
     for tensor in (*model.parameters(), *model.buffers()):
-        # As bytes: not every way between ranks knows every type.
-        own = tensor.to(team.device).reshape(-1).view(torch.uint8)
+        # As bytes: not every way between ranks knows every type. Those of an expanded or a conjugate tensor are none of its own.
+        own = tensor.to(team.device).resolve_conj().resolve_neg().contiguous()
+        own = own.reshape(-1).view(torch.uint8)
         team.copied(sent := own.clone())
         if not torch.equal(own, sent):
             tensor.copy_(sent.view(tensor.dtype).view(tensor.shape))

@@ -25,6 +25,8 @@ def test_ranks_begin_with_the_weights_of_the_first(tmp_path, monkeypatch) -> Non
         model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
         model[0].weight.requires_grad_(False)
         model.register_buffer("mask", torch.zeros(3, dtype=torch.bool).expand(2, 3))
+        model.register_buffer("middle", torch.tensor(0.5).expand(2, 3))
+        model.register_buffer("turned", torch.ones(2, dtype=torch.complex64).conj())
         model.register_buffer("number", torch.zeros(()))
         for value in (*model.parameters(), model.number):
             value.data = torch.from_numpy(random.normal(size=tuple(value.shape))).to(value.dtype)
