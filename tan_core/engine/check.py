@@ -42,7 +42,8 @@ def check_model(model: nn.Module) -> None:
         ModelError: a layer mixes examples (batch normalisation), keeps statistics or a state,
             draws from torch's global generator (dropout), is compiled or wrapped by another library, changes its parameters when it runs, does
             not have examples as first dimension, or has no shape yet; a parameter has a hook on its gradient, or lies where
-            another one does; its state_dict has more than parameters and buffers, or what no file of weights holds; or nothing is trainable. The message names the layer or parameter.
+            another one does; anything is sparse or quantised; its state_dict has more than parameters and buffers, or what no file of weights holds; or
+            nothing is trainable. The message names the layer or parameter.
     """
     _validate.instance(nn.Module, model=model)
     for name, layer in model.named_modules():
@@ -77,6 +78,7 @@ def check_model(model: nn.Module) -> None:
                 "a sum and noise is added to all of it; train fewer parameters by requires_grad_(False), or take the hook away",
                 field="model",
             )
+    _check_layout(model)
     _check_memory(model)
     _check_released(model)
     trained = {p.dtype: name for name, p in model.named_parameters() if p.requires_grad}
@@ -95,6 +97,17 @@ def _has_hooks(parameter: nn.Parameter) -> bool:
     """Whether plain autograd would call somebody with its gradient."""
     hooks = ("_backward_hooks", "_post_accumulate_grad_hooks")
     return any(getattr(parameter, name, None) for name in hooks)
+
+
+def _check_layout(model: nn.Module) -> None:
+    """Refuse what has no numbers in a row: it could not be told whether a step, another rank or a checkpoint has the very same."""
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if value.layout != torch.strided or value.is_quantized:
+            raise ModelError(
+                f"{name!r} of the model is {value.dtype} in layout {value.layout}: sparse and quantised tensors are not compared here; "
+                "make it a plain one, as by to_dense() or dequantize()",
+                field="model",
+            )
 
 
 def _check_memory(model: nn.Module) -> None:
@@ -150,21 +163,21 @@ def _check_released(model: nn.Module) -> None:
                 "and may hold private examples; keep it out, or make it a buffer",
                 field="model",
             )
-        if not _can_be_written(value):
+        if not _can_be_written(value.dtype):
             # Else the run would end where it is paid for and its weights are to be written.
             raise ModelError(
-                f"{name!r} of the model is {value.dtype} in layout {value.layout}, which no file of safetensors holds: it could not be "
+                f"{name!r} of the model is {value.dtype}, which no file of safetensors holds: it could not be "
                 "released with the weights; convert it, or make it a buffer with persistent=False",
                 field="model",
             )
 
 
-def _can_be_written(value: Tensor) -> bool:
+def _can_be_written(dtype: torch.dtype) -> bool:
     try:
-        save({"": torch.empty(0, dtype=value.dtype)})
+        save({"": torch.empty(0, dtype=dtype)})
     except (KeyError, RuntimeError):
         return False
-    return value.layout == torch.strided
+    return True
 
 
 def _reasons(layer: nn.Module) -> Iterator[str]:

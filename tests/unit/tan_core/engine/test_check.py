@@ -173,22 +173,35 @@ class TestCheckModel:
         with pytest.raises(ModelError, match=r"state_dict has '1\._extra_state', .* be released"):
             check_model(model)
 
-    @pytest.mark.parametrize(
-        ("value", "named"),
-        [
-            (torch.zeros(2, dtype=torch.complex128), "complex128 in layout torch.strided"),
-            (torch.eye(2).to_sparse(), "float32 in layout torch.sparse_coo"),
-        ],
-        ids=["complex128", "sparse"],
-    )
-    def test_what_no_file_of_weights_holds_is_refused_before_a_step_is_paid_for(
-        self, value: torch.Tensor, named: str
-    ) -> None:
+    def test_what_no_file_of_weights_holds_is_refused_before_a_step_is_paid_for(self) -> None:
         model = nn.Linear(4, 2)
-        model.register_buffer("table", value)
+        model.register_buffer("table", torch.zeros(2, dtype=torch.complex128))
 
-        with pytest.raises(ModelError, match=f"'table' of the model is .*{named}"):
+        with pytest.raises(
+            ModelError, match=r"'table' of the model is .*complex128, which no file"
+        ):
             check_model(model)
+
+    @pytest.mark.parametrize("is_kept", [True, False], ids=["kept", "not-kept"])
+    @pytest.mark.parametrize(
+        "make",
+        [
+            torch.Tensor.to_sparse,
+            torch.Tensor.to_mkldnn,
+            lambda plain: torch.quantize_per_tensor(plain, 0.1, 0, torch.qint8),
+        ],
+        ids=["sparse", "mkldnn", "quantised"],
+    )
+    @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+    def test_so_is_what_no_checkpoint_tells_from_another_one(self, make, is_kept) -> None:
+        """A run of one came to its first checkpoint, and ended there in an error of torch's."""
+        value, buffered, frozen = make(torch.eye(2)), nn.Linear(4, 2), nn.Linear(4, 2)
+        buffered.register_buffer("table", value, persistent=is_kept)
+        frozen.table = nn.Parameter(value, requires_grad=False)
+
+        for model in (buffered, frozen):
+            with pytest.raises(ModelError, match=r"'table' of the model is .* make it a plain one"):
+                check_model(model)
 
     @pytest.mark.parametrize("dtype", [torch.complex64, torch.bool, torch.uint16, torch.bfloat16])
     def test_what_one_holds_passes_and_so_does_what_is_not_kept(self, dtype, tmp_path) -> None:
