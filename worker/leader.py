@@ -92,8 +92,11 @@ class Leader:
             self._heartbeats.cancel()
             return nothing
 
-    def catch_up(self, known: Checkpoint, found: Checkpoint) -> None:
+    def catch_up(self, known: Checkpoint, found: Checkpoint) -> bool:
         """Have steps charged that were taken, and are in no books since a backup was restored; then they are reported.
+
+        Returns:
+            False if the run is to stop instead.
 
         Raises:
             UncoveredError: not as many are left in the reservation.
@@ -104,11 +107,13 @@ class Leader:
             self._control.end_segment(grant.segment, found)
             self._kept = Path(found.path)
             self._heartbeats.progress(found.step, None)
-        elif not self.is_to_stop:
-            raise UncoveredError(
-                f"the database was restored from an older backup, and of the {taken} steps that were taken since only "
-                f"{grant.num_steps} are left to charge: the run cannot go on from {found.path}"
-            )
+            return True
+        if self.is_to_stop:
+            return False
+        raise UncoveredError(
+            f"the database was restored from an older backup, and of the {taken} steps that were taken since only "
+            f"{grant.num_steps} are left to charge: the run cannot go on from {found.path}"
+        )
 
     def progressed(self, step: int) -> None:
         """Let the next heartbeat say how far the run is."""

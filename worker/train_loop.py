@@ -140,9 +140,9 @@ def _train(
     train = inputs("train", progressed=told("features of train"))
     trainer = build_trainer(assignment, begun_from, train, team)
     trainer.progressed = progressed
-    go_on(trainer, assignment, team, leader)
+    is_stopped = go_on(trainer, assignment, team, leader)
     started = time.monotonic()
-    is_stopped = run_segments(trainer, assignment, team, leader)
+    is_stopped = is_stopped or run_segments(trainer, assignment, team, leader)
     if leader is None or test is None:
         return None
     leader.settle()
@@ -188,15 +188,21 @@ def _train(
 
 def go_on(
     trainer: Trainer, assignment: PrivateAssignment, team: Team, leader: Leader | None
-) -> None:
-    """Take up the run where it was left, if it had begun; what was taken since the books were written is charged first."""
+) -> bool:
+    """Take up the run where it was left, if it had begun; what was taken since the books were written is charged first.
+
+    Returns:
+        Whether the run was cancelled or paused before that: it might have no step left to stop at, and be released.
+    """
     known = assignment.checkpoint
     found = checkpoint_to_resume(assignment, team.told, is_first=team.rank == 0)
     if known is None or found is None:
-        return
+        return False
     resume(trainer, found)
-    if leader is not None and found.step > known.step:
-        leader.catch_up(known, found)
+    if found.step == known.step:
+        return False
+    (stop,) = team.told([int(leader is not None and not leader.catch_up(known, found))])
+    return bool(stop)
 
 
 def run_segments(

@@ -68,8 +68,8 @@ class Run:
         )
         with ExitStack() as stack:
             self.leader = Leader(self._assignment, settings, stack)
-            go_on(self.trainer, self._assignment, self._team, self.leader)
-            is_stopped = run_segments(self.trainer, self._assignment, self._team, self.leader)
+            asked = self.trainer, self._assignment, self._team, self.leader
+            is_stopped = go_on(*asked) or run_segments(*asked)
             self.leader.settle()
         return is_stopped
 
@@ -385,6 +385,14 @@ def test_an_old_checkpoint_that_cannot_be_deleted_costs_no_step(
     assert kept(books) == ["step-10", "step-50"]
 
 
+def restore(books: "Books") -> None:
+    """Leave what a backup knew that was made after the first segment, and begin the next attempt."""
+    del books.ended[1:]
+    for request_id in list(books.segments)[1:]:
+        del books.segments[request_id]
+    books.next_attempt()
+
+
 class TestRestored:
     """Steps that a database restored from a backup knows nothing of, and whose first checkpoint is dropped since."""
 
@@ -402,10 +410,7 @@ class TestRestored:
             run.to_its_end()
         disk.before = lambda _: None
         assert (ended(books), kept(books)) == ([10, 20, 30], ["step-30"])
-        del books.ended[1:]
-        for request_id in list(books.segments)[1:]:
-            del books.segments[request_id]
-        books.next_attempt()
+        restore(books)
         return books
 
     def test_are_charged_and_the_run_goes_on_after_them(
@@ -436,10 +441,16 @@ class TestRestored:
         assert is_final(error.value)
         assert ended(restored) == [10]
 
-    def test_are_not_charged_for_a_run_that_is_cancelled(
-        self, plane: "ControlPlaneServer", restored: "Books"
+    @pytest.mark.parametrize("taken", [30, 50], ids=["some", "all"])
+    def test_are_not_charged_for_a_run_that_is_cancelled_and_it_releases_nothing(
+        self, plane: "ControlPlaneServer", restored: "Books", taken: int
     ) -> None:
         run = Run(plane)
+        if taken == 50:  # what would come next is the model
+            run.to_its_end()
+            restore(restored)
+            run = Run(plane)
+        assert run.trainer.steps_done == taken
         restored.desired = "cancel"
 
         assert run.to_its_end() is True
