@@ -12,11 +12,9 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from tan_core.engine import native
-from tan_core.engine.layers import is_changed
+from tan_core.engine.layers import is_changed_both_ways
 from tan_core.engine.units import Unit
 from tan_core.engine.ways import Passed, Prepare, Way, way_through
-
-_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +79,7 @@ class Chain:
         containers, layers = taken_apart(self.model)
         if layers != [link.layer for link in (*self.before, *self.links)]:
             return False
-        return not any(
-            is_changed(layer) or any(vars(layer).get(hooks) for hooks in _BACKWARD_HOOKS)
-            for layer in (*containers, *layers)
-        )
+        return not any(map(is_changed_both_ways, (*containers, *layers)))
 
     def ways(self) -> list[Way | None]:
         """Through each layer, while the parameters stay as they are; None where it is called as it is."""

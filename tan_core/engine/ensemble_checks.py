@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from tan_core.engine.augment import Augmentation
-from tan_core.engine.layers import is_changed
+from tan_core.engine.layers import is_changed_both_ways
 from tan_core.errors import ParameterError
 from tan_core.execution import Simulation
 from tan_core.mechanism import Sampling
@@ -20,7 +20,12 @@ def linear_layers(models: Sequence[nn.Module]) -> list[nn.Linear]:
         leaves = list(model.modules())
         linear = [layer for layer in leaves if type(layer) is nn.Linear]
         others = any(type(each) not in (nn.Sequential, nn.Linear, nn.Flatten) for each in leaves)
-        if len(linear) != 1 or others or not _is_whole(linear[0]) or any(map(is_changed, leaves)):
+        if (
+            len(linear) != 1
+            or others
+            or not _is_whole(linear[0])
+            or any(map(is_changed_both_ways, leaves))
+        ):
             raise ParameterError(
                 "an ensemble is of models with one linear layer with a bias, after a flattening at "
                 "most; all of it trained, weight before bias, with no hooks and no forward of its own; "

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tan_core.engine import native
 from tan_core.engine.chain import taken_apart
 from tan_core.engine.inputs import Picked
-from tan_core.engine.layers import is_changed
+from tan_core.engine.layers import is_changed_both_ways
 from tan_core.models.changed import is_refitted
 
 _MOST_CLASSES: Final = 16
@@ -44,7 +44,7 @@ def linear_classifier(model: nn.Module) -> LinearClassifier | None:
     if type(last) is not nn.Linear or last.out_features > _MOST_CLASSES:
         return None
     is_trained = all(parameter.requires_grad for parameter in last.parameters())
-    if not is_trained or any(map(is_changed, (*containers, *before, last))):
+    if not is_trained or any(map(is_changed_both_ways, (*containers, *before, last))):
         return None
     # The kernel reads so many numbers of each, and a sum of its own has them in this order.
     if is_refitted(last) or next(iter(last.parameters())) is not last.weight:

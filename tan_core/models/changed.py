@@ -6,11 +6,17 @@ from typing import Any, Final
 from torch import nn
 
 _CHANGES = ("forward", "_forward_hooks", "_forward_pre_hooks")
+_BACKWARD_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 
 
 def is_changed(layer: nn.Module) -> bool:
     """Whether a call of the layer does more than its class says."""
     return any(vars(layer).get(own) for own in _CHANGES)
+
+
+def is_changed_both_ways(layer: nn.Module) -> bool:
+    """Whether a call of the layer, or the way back through it, does more than its class says: for whom autograd is not asked."""
+    return is_changed(layer) or any(vars(layer).get(own) for own in _BACKWARD_HOOKS)
 
 
 _SHAPES: Final[Mapping[type[nn.Module], Callable[[Any], tuple[int, ...]]]] = {

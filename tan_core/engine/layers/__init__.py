@@ -25,7 +25,7 @@ from tan_core.engine.layers.bias import bias_alone
 from tan_core.engine.layers.linear import linear
 from tan_core.engine.layers.shift import position_embedding
 from tan_core.engine.layers.weight_standardised import is_frozen, weight_standardised
-from tan_core.models.changed import is_changed, is_refitted
+from tan_core.models.changed import is_changed, is_changed_both_ways, is_refitted
 from tan_core.models.frozen_batch_norm import FrozenBatchNorm
 from tan_core.models.gain import Gain
 from tan_core.models.position_embedding import PositionEmbedding
@@ -91,7 +91,7 @@ __all__ = [
     "LayerGradients",
     "bias_alone",
     "is_bias_alone",
-    "is_changed",
+    "is_changed_both_ways",
     "is_known",
     "layer_gradients",
     "linear",

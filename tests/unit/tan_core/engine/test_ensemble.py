@@ -407,11 +407,20 @@ class TestArguments:
             lambda layer: layer.weight.requires_grad_(False),
             lambda layer: layer.bias.requires_grad_(False),
             lambda layer: layer.register_forward_hook(lambda _, inputs, output: 2 * output),
+            lambda layer: layer.register_full_backward_pre_hook(lambda _, g: (2 * g[0],)),
             lambda layer: setattr(layer, "forward", lambda x: 2 * x[:, :CLASSES]),
             lambda layer: setattr(layer, "weight", vars(layer)["_parameters"].pop("weight")),
             lambda layer: setattr(layer, "weight", torch.nn.Parameter(torch.zeros(2, 7))),
         ],
-        ids=["frozen weight", "frozen bias", "hook", "forward", "bias before weight", "refitted"],
+        ids=[
+            "frozen weight",
+            "frozen bias",
+            "hook",
+            "hook back",
+            "forward",
+            "bias before weight",
+            "refitted",
+        ],
     )
     def test_a_layer_that_does_more_or_learns_less_is_refused(self, change) -> None:
         arguments = make_arguments([{}, {}])

@@ -284,6 +284,8 @@ class TestLinearClassifier:
             nn.Sequential(nn.Flatten(0), nn.Linear(4, 3)),
             hooked("register_forward_hook"),
             hooked("register_forward_pre_hook"),
+            hooked("register_full_backward_hook"),
+            hooked("register_full_backward_pre_hook"),
             nn.Sequential(nn.Flatten(), hooked("register_forward_hook")),
             frozen_bias(),
             nn.GroupNorm(2, 4, affine=False),
