@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from threading import RLock
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from tan_core.engine.clipping import class_weights, clipping_rule
 from tan_core.engine.coverage import check_coverage
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
-from tan_core.engine.frozen import check_sketch, numbers_of, sketch
+from tan_core.engine.frozen import Sketch, check_sketch, numbers_of, sketch
 from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.independence import check_independence
 from tan_core.engine.inputs import (
@@ -219,6 +219,11 @@ class Trainer:
         self._next_audit = 0
         self._agreed = 0
         self._alone = RLock()
+
+    @cached_property
+    def _frozen(self) -> Sketch:
+        """Of what no step changes: once, for it takes a second for a hundred million numbers on a processor."""
+        return sketch(self._model)
 
     @property
     def steps_done(self) -> int:
@@ -421,7 +426,7 @@ class Trainer:
         """A copy of everything the next step depends on beside data and randomness."""
         with self._alone:
             tensors = {n: value.to("cpu", copy=True) for n, value in self._tensors().items()}
-            meta = {**self._identity(), "step": self._steps_done, "frozen": sketch(self._model)}
+            meta = {**self._identity(), "step": self._steps_done, "frozen": self._frozen}
             if self._trace is not None:
                 meta["updates"] = self._trace.state()
         return TrainerState(tensors=tensors, meta=meta)
@@ -456,7 +461,7 @@ class Trainer:
             )
         check_state(state.tensors, state.meta, like=tensors, steps=self._mechanism.steps)
         if "frozen" in state.meta:  # an older one has none
-            check_sketch(state.meta["frozen"], sketch(self._model))
+            check_sketch(state.meta["frozen"], self._frozen)
         with self._alone:
             if self._trace is not None:
                 self._trace.load_state(state.meta.get("updates", []))  # an older one has none

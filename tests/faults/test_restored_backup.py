@@ -71,7 +71,8 @@ def test_a_private_run_goes_on_from_what_storage_has_and_charges_what_the_backup
     study = training("in-the-middle")
     study["train"]["steps"] = 3000
     study_id = service.submit(study)
-    service.wait(study_id, has_run(1, 1))
+    segment = segment_rule(3000).segment_steps
+    service.wait(study_id, has_run(1, 2 * segment))  # by then it has a checkpoint
     tan_cli(service, "db", "backup", str(backup))
     known = service.get(f"/studies/{study_id}")["run"]["step"]
     service.wait(study_id, has_run(1, known + 200))
@@ -85,7 +86,7 @@ def test_a_private_run_goes_on_from_what_storage_has_and_charges_what_the_backup
     assert done["run"]["attempt"] == 2
     begun, ended = segments(service, study_id)
     # One charge for all that the backup lacks, where each other one is of a segment.
-    assert max(begun.values()) > segment_rule(3000).segment_steps
+    assert max(begun.values()) > segment
     assert done["run"]["step"] == sum(begun[number] for number in ended) == 3000
     assert done["privacy"]["charged_steps"] == sum(begun.values())
     assert done["privacy"]["epsilon"] <= 3.0
