@@ -11,7 +11,7 @@ from tan_core.engine import PrivateRandomness, SeededRandomness, Trainer
 from tan_core.execution import PrivateRun
 from tan_core.mechanism import Mechanism
 from tan_core.spec.train import TrainerConfig
-from tests.unit.tan_core.engine.support import ThreadRanks, run
+from tests.unit.tan_core.engine.support import ThreadRanks, in_threads, run
 
 pytestmark = pytest.mark.statistical
 
@@ -213,7 +213,7 @@ class TestNoisySum:
             ),
             num_examples=80,
         )
-        ranks = ThreadRanks(1)
+        ranks, shares = ThreadRanks(world_size), dict[int, torch.Tensor]()
 
         def make(rank: int) -> Trainer:
             model = torch.nn.Linear(size // 2, 2, bias=False)
@@ -228,11 +228,15 @@ class TestNoisySum:
                 microbatch_size=16,
                 rank=rank,
                 world_size=world_size,
-                all_reduce=ranks.all_reduce(0),
+                all_reduce=ranks.all_reduce(rank),
             )
 
-        shares = [run(make(r), 1).state().tensors["parameters"] for r in range(world_size)]
-        moved = sum(shares).numpy()
+        def work(rank: int) -> None:
+            shares[rank] = run(make(rank), 1).state().tensors["parameters"]
+
+        in_threads(work, world_size)
+        assert all(share.equal(shares[0]) for share in shares.values())
+        moved = shares[0].numpy()
 
         expected = sigma / expected_batch  # learning rate 1 in units of one clipped gradient
         assert stats.kstest(moved, stats.norm(scale=expected).cdf).pvalue > CHANCE
