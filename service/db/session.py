@@ -82,6 +82,11 @@ def normalise_url(url: str) -> URL:
             f"the database must be PostgreSQL (postgresql://...), got {parsed.drivername}://",
             field="database_url",
         )
+    # As parameters, where drivers take them too, they would be shown, and no role would be known.
+    if isinstance(user := parsed.query.get("user"), str):
+        parsed = parsed.set(username=user).difference_update_query(["user"])
+    if isinstance(password := parsed.query.get("password"), str):
+        parsed = parsed.set(password=password).difference_update_query(["password"])
     return parsed.set(drivername=DRIVER)
 
 

@@ -16,6 +16,13 @@ def test_every_postgresql_scheme_means_our_driver(scheme: str) -> None:
     assert url.query == {"sslmode": "require"}
 
 
+def test_a_password_among_the_parameters_is_shown_as_little_as_one_in_its_place() -> None:
+    url = normalise_url("postgresql://h/d?user=u&password=p%40ss&sslmode=require")
+    assert (url.username, url.password, dict(url.query)) == ("u", "p@ss", {"sslmode": "require"})
+    assert "p%40ss" not in str(url)
+    assert "p@ss" not in str(url)
+
+
 @pytest.mark.parametrize("url", ["sqlite:///x.db", "mysql://u:p@h/d", "postgresql+asyncpg://h/d"])
 def test_another_database_is_refused_by_name(url: str) -> None:
     with pytest.raises(ParameterError, match="must be PostgreSQL"):
