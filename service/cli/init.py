@@ -122,6 +122,13 @@ def init(
             f"{known_names(answers.dataset, [*datasets])}",
             error=True,
         )
+    seen = datasets.get(answers.dataset)
+    if seen is not None and answers.accounting not in (*seen.allowed_modes, "no_search"):
+        show(
+            f"note: dataset {answers.dataset!r} does not allow {answers.accounting}; accepted there: "
+            f"{', '.join([*seen.allowed_modes, 'no_search'])}",
+            error=True,
+        )
     if as_json:
         show_json({"path": str(target), "schema": schema and str(schema)})
         return

@@ -265,6 +265,15 @@ class TestInit:
         assert "no dataset 'typo' is registered yet; registered: digits" in done.err
         assert cli("init", str(path), "--yes", "--force").err == ""
 
+    def test_a_search_that_the_dataset_does_not_allow_is_noted(
+        self, cli: Cli, server: RecordedServer, tmp_path: Path
+    ) -> None:
+        study = ("init", str(tmp_path / "study.yaml"), "--yes", "--force", "--accounting")
+        assert cli(*study, "no_search").err == ""
+        done = cli(*study, "accounted")
+        assert done.code == 0
+        assert "dataset 'digits' does not allow accounted; accepted there: " in done.err
+
     def test_a_folder_is_no_file(self, cli: Cli, server: RecordedServer, tmp_path: Path) -> None:
         done = cli("init", str(tmp_path), "--yes")
         assert done.code == 2
