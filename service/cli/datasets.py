@@ -85,7 +85,7 @@ def add(
         str | None,
         typer.Option(help="Column of the group that a record is of, for accuracies by group."),
     ] = None,
-    label: Annotated[str, typer.Option(help="Label column.")] = "label",
+    label: Annotated[str, typer.Option(help="Label column of Parquet and CSV files.")] = "label",
     feature: Annotated[
         list[str] | None,
         typer.Option(help="Feature column of a table; may be repeated. Default: numeric columns."),

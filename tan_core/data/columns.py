@@ -394,10 +394,7 @@ def _labels(table: pa.Table, columns: Columns, *, where: str) -> Labels:
     if is_text(kind):
         members = _by_name(column, name, where=where, field="label")
         return named_labels(members, columns.classes, where=where)
-    column = column.cast(kind)
-    if pa.types.is_boolean(kind):
-        column = column.cast(pa.int8())
-    return integer_labels(column.to_numpy(), where=where)
+    return integer_labels(column.cast(kind).to_numpy(), where=where)
 
 
 def _features(table: pa.Table, columns: Columns, *, where: str) -> NDArray[np.float32]:

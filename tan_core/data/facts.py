@@ -98,7 +98,7 @@ def inspect(
     Args:
         path: folder, file or address; None for the bundled ``digits``.
         source: one of :data:`~tan_core.data.sources.SOURCES`; None: found out from what is at ``path``.
-        label: name of the label column.
+        label: name of the label column, of Parquet and CSV files.
         features: feature columns of a table, by name or with a range or choices, none twice; None: every numeric column
             but the label.
         num_classes: how many classes there are; None: the largest train label plus one, which is
@@ -167,7 +167,7 @@ def _facts(
     digest_key: bytes | None,
 ) -> DatasetFacts:
     found = source_at(path, source)
-    _refuse_features_of(found, names)
+    _refuse_columns_of(found, names)
     parts = read_parts(found, path, names)
     refuse_shared(parts)
     _check_groups(parts)
@@ -281,13 +281,19 @@ def _checked_features(features: object) -> tuple[Feature, ...]:
     return found
 
 
-def _refuse_features_of(source: Source, names: Columns) -> None:
-    """Readers without columns take all that a record holds, whatever ranges were stated for it."""
+def _refuse_columns_of(source: Source, names: Columns) -> None:
+    """Readers without such columns take all that a record holds, and the label that lies beside it."""
     if names.features is not None and source != "table":
         raise DatasetError(
             f"source {source} has no columns of features to choose or to scale: a model reads all of a record; "
             "accepted: CSV and Parquet tables",
             field="features",
+        )
+    if names.label != Columns().label and source not in ("parquet", "table"):
+        raise DatasetError(
+            f"source {source} has no column {names.label!r} to take labels from; accepted: Parquet and CSV files, or no "
+            "label column",
+            field="label",
         )
 
 

@@ -233,16 +233,19 @@ def named_labels(members: Members, classes: Sequence[str] | None, *, where: str)
 
 
 def integer_labels(values: NDArray[Any], *, where: str) -> Labels:
-    """Labels as int64, or a DatasetError that says what they are instead."""
+    """Labels as int64, true as 1, or a DatasetError that says what they are instead."""
     flat = values.reshape(len(values)) if values.size == len(values) else values
     if flat.ndim != 1:
         raise DatasetError(
             f"{where}: labels must be one integer per record, got shape {list(values.shape)}",
             field="label",
         )
+    if flat.dtype.kind == "b":
+        return flat.astype(np.int64)
     if flat.dtype.kind not in "iu":  # a span of time is an integer to NumPy
         raise DatasetError(
-            f"{where}: labels must be integers from 0, got {flat.dtype}", field="label"
+            f"{where}: labels must be integers from 0 or truth values, got {flat.dtype}",
+            field="label",
         )
     above = np.flatnonzero(flat > np.iinfo(np.int64).max)
     if above.size:

@@ -373,6 +373,14 @@ class TestLabels:
         with pytest.raises(DatasetError, match=r"'label' is double; .* from 0, as numpy"):
             data.inspect(str(tmp_path / "a.csv"))
 
+    def test_labels_of_an_archive_may_be_truth_values(self, tmp_path: Path) -> None:
+        x, y = grey_images(20), np.arange(20) % 4 == 0
+        np.savez(tmp_path / "a.npz", x=x, y=y, x_test=x, y_test=y)
+
+        ref = make_ref(data.inspect(str(tmp_path / "a.npz")), tmp_path / "a.npz")
+
+        assert data.load_split(ref, "test").labels.tolist() == [1, 0, 0, 0] * 5
+
     def test_a_label_beyond_64_bits_is_named_as_it_was_written(self, tmp_path: Path) -> None:
         labels = np.array([0, 1] * 9 + [2**64 - 1, 0], np.uint64)
         np.savez(tmp_path / "a.npz", x=grey_images(20), y=labels)

@@ -205,24 +205,32 @@ def test_a_list_of_numbers_is_told_to_have_a_column_for_each(tmp_path: Path) -> 
         data.inspect(tmp_path / "a.parquet", features=["vector"])
 
 
-@pytest.mark.parametrize("features", [["0"], [RangeColumn(column="0", low=0, high=100)]])
+@pytest.mark.parametrize(
+    ("field", "asked"),
+    [
+        ("features", ["0"]),
+        ("features", [RangeColumn(column="0", low=0, high=100)]),
+        ("label", "diagnosis"),
+    ],
+)
 @pytest.mark.parametrize("source", ["npz", "image_folder", "digits"])
-def test_a_source_without_columns_has_no_features(
-    tmp_path: Path, source: str, features: list[Feature]
+def test_a_source_without_columns_has_no_features_and_no_other_label(
+    tmp_path: Path, source: str, field: str, asked: Any
 ) -> None:
-    """They would be shown and signed, and a model would read all of a record as it is."""
+    """They would be shown and signed, and a model would read all of a record as it is, and what lies beside it."""
     pixels = np.zeros((30, 8, 8), np.uint8)
-    np.savez(tmp_path / "a.npz", x=pixels.reshape(30, 64), y=np.arange(30) % 2)
+    labels = np.arange(30) % 2
+    np.savez(tmp_path / "a.npz", x=pixels.reshape(30, 64), y=labels, diagnosis=1 - labels)
     for at, image in enumerate(pixels):
         (tmp_path / "images" / "ab"[at % 2]).mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(tmp_path / "images" / "ab"[at % 2] / f"{at}.png")
     path = {"npz": tmp_path / "a.npz", "image_folder": tmp_path / "images"}.get(source)
 
     assert data.inspect(path, source=source).source == source
-    with pytest.raises(DatasetError, match=f"source {source} has no columns of feat") as caught:
-        data.inspect(path, source=source, features=features)
+    with pytest.raises(DatasetError, match=f"source {source} has no column") as caught:
+        data.inspect(path, source=source, **{field: asked})
 
-    assert caught.value.field == "features"
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize("wrong", ["age", [3], [{"column": "age", "low": 0, "high": 1}]])
