@@ -19,9 +19,10 @@ from service.ledger.service import Ledger
 from service.plans.schemas import PlanView
 from service.publication.published import Published
 from service.statements.verify import verify_statement
+from tan_core.accounting import price
 from tan_core.mechanism import Mechanism
 from tests.fixtures.api import driver_headers, make_spec, register_table
-from tests.support.reports import completed_trial
+from tests.support.reports import completed_trial, make_trial
 from tests.support.world import World
 
 CHARGED = {"accounting": "accounted", "trials": 3, "rungs": [64]}
@@ -401,6 +402,58 @@ async def test_what_was_charged_stays_charged_where_the_study_is_cancelled(world
     assert [each.committed_steps for each in found.values()] == [0, STEPS, 1]
     assert 0 < study["privacy"]["epsilon"] < 3.0
     assert (await world.committed()) > 0
+
+
+async def ended_in_vain(world: World, study_id: str, *states: str) -> dict[str, Any]:
+    """Its search, after trials that were charged and ended so."""
+    run_id = f"{study_id}-search"
+    for number, state in enumerate(states):
+        await ask(world, study_id, f"r{number}")
+        await world.report(run_id, "PUT", f"/trials/{number}", trial=make_trial(number, state))
+    await world.report(
+        run_id, "POST", "/finish", outcome="failed", reason="no trial completed", retryable=False
+    )
+    await world.tick(3)
+    study = await world.study(study_id)
+    assert study["state"] == "failed"
+    return study
+
+
+async def test_a_search_that_its_own_outputs_end_is_charged_for_the_run_that_never_was(
+    world: World,
+) -> None:
+    """As a private run that ends so is charged for all of its steps: composition holds for the whole plan alone."""
+    study_id = await searching(world)
+    study = await ended_in_vain(world, study_id, "diverged", "diverged", "failed")
+
+    found = await held(world, study_id)
+    planned = study["plan"]["reference"]["steps"]
+    assert {each.state for each in found.values()} == {"closed"}
+    assert [each.committed_steps for each in found.values()] == [planned, 3 * STEPS, 3]
+    assert f"{planned} steps of the private run are charged" in study["error"]["reason"]
+    charged = [each.charged for each in found.values()]
+    of_all = price([each for each in charged if each], delta=study["privacy"]["delta"])
+    assert study["privacy"]["epsilon"] == pytest.approx(of_all.epsilon)
+    report = (await world.client.get("/datasets/digits/ledger/verify")).json()
+    assert report["is_valid"], report
+
+
+async def test_a_search_that_crashes_end_gives_the_run_back(world: World) -> None:
+    """They are taken not to depend on the records, as everywhere."""
+    study_id = await searching(world)
+    study = await ended_in_vain(world, study_id, "failed", "failed", "failed")
+
+    found = await held(world, study_id)
+    assert [each.committed_steps for each in found.values()] == [0, 3 * STEPS, 3]
+    assert "are charged" not in study["error"]["reason"]
+
+
+async def test_a_search_that_was_not_over_gives_the_run_back(world: World) -> None:
+    study_id = await searching(world)
+    await ended_in_vain(world, study_id, "diverged", "diverged")
+
+    found = await held(world, study_id)
+    assert [each.committed_steps for each in found.values()] == [0, 2 * STEPS, 2]
 
 
 async def test_the_worker_is_told_the_very_mechanism_that_is_held(world: World) -> None:
