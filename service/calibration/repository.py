@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Double, RowMapping, and_, func, or_, select
+from sqlalchemy import ColumnElement, Double, RowMapping, and_, func, or_, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from service.db.tables import Run, Study
+from tan_core.accounting import SearchAccounting
 from tan_core.spec.study import Metric
 from tan_core.tan import LawMethod
 
@@ -79,7 +80,8 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
     scored on and what a private run is measured on differ by. What such a prediction had learnt itself is no
     part of it. Left out is what was wrong for another reason: predictions without fresh seeds, those that assume a
     slope, and those that ended at 0 or 1, where what they had learnt is unknown. And whatever ended after the
-    search of ``study`` did: what was proposed then is what is promoted, however long a person thinks it over.
+    search of ``study`` did: what was proposed then is what is promoted, however long a person thinks it over. Of a search that is
+    charged only what charged ones were wrong by counts: what others were predicted by is of simulations that nobody paid for.
     """
     search = aliased(Run)
     ended = (
@@ -91,6 +93,8 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
     accuracy = Study.prediction["accuracy"].astext.cast(Double)
     reached = Run.result["test_accuracy"].astext.cast(Double)
     scored_by = _scored_by()
+    is_charged = SearchAccounting(study.search_accounting).is_charged
+    is_paid = Study.search_accounting == SearchAccounting.ACCOUNTED.value
     query = (
         select(reached - (accuracy - own))
         .select_from(Study)
@@ -102,6 +106,7 @@ async def earlier_errors(session: AsyncSession, study: Study) -> Sequence[float]
             Study.tenant == study.tenant,
             Study.dataset == study.dataset,
             Study.search_dataset == study.search_dataset,
+            is_paid if is_charged else true(),
             scored_by == study.spec["search"].get("metric", Metric.ACCURACY),
             Study.id != study.id,
             or_(ended.is_(None), Study.finished_at <= ended),

@@ -211,6 +211,19 @@ class TestEarlierErrors:
         assert await self.errors(database, new) == [0.02]
         assert await self.errors(database, balanced) == [0.05]
 
+    async def test_what_nobody_paid_for_tells_a_charged_search_nothing(
+        self, client, database, finished
+    ) -> None:
+        """Simulations on the private data were behind it, whose scores no price of the charged search covers."""
+        charged = {"search": {"accounting": "accounted", "trials": 2, "rungs": [64]}}
+        await finished(accuracy=0.95, reached=0.97, minutes=1)
+        await finished(accuracy=0.95, reached=0.94, minutes=2, **charged)
+        free = (await client.post("/studies", json=make_spec())).json()["id"]
+        paid = (await client.post("/studies", json=make_spec(**charged))).json()["id"]
+
+        assert await self.errors(database, paid) == [-0.01]
+        assert await self.errors(database, free) == [-0.01, 0.02]
+
     async def test_what_a_prediction_had_learnt_itself_is_no_part_of_its_error(
         self, client, database, finished
     ) -> None:
