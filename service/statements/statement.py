@@ -56,7 +56,8 @@ OF_PEOPLE = (
 )
 OF_SHARED_RECORDS = (
     "{shared:,} of {of:,} distinct records of {dataset} are records of {other} too, as was accepted by {accepted}. For "
-    "whomever they are of, what {other} is read for adds up with epsilon here."
+    "whomever they are of, what {other} is read for adds up with epsilon here. These numbers are counts of the records themselves: they "
+    "are treated as public, and no epsilon is for them."
 )
 OF_USERS = (
     "A user's gradient is the mean over its records that are read: at most records_per_unit, and of a user "

@@ -331,6 +331,7 @@ class TestBuild:
         assert added.startswith(
             "1,500 of 2,500 distinct records of open are records of staff too, as was accepted by Dr. Rivera"
         )
+        assert added.endswith("treated as public, and no epsilon is for them.")
 
     def test_the_limits_of_floating_point_are_among_the_assumptions(self):
         said = " ".join(build(make_facts())["assumptions"])
