@@ -1,6 +1,7 @@
 """Random views of images: a reflect-padded crop and a flip in one gather, and a change of colours.
 
-A view is a function of one example and of what was drawn for it, so views cost no epsilon.
+A view is a function of one example and of what was drawn for it, so views cost no epsilon. What is drawn for it depends on how
+many examples come before it in the draw: that tells nothing as long as nobody can know what was drawn.
 """
 
 # Shape legend: B = examples, K = views of each, V = B * K, C, H, W = channels, rows, columns.

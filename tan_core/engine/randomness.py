@@ -56,7 +56,7 @@ class Randomness(Protocol):
         ...
 
     def augmentation(self, step: int) -> torch.Generator:
-        """A generator for the step's augmentations; they need no secrecy."""
+        """A generator for the step's augmentations."""
         ...
 
 
@@ -69,6 +69,9 @@ class PrivateRandomness:
       ``sampling_rate``, and below it by less than :math:`2^{-64}`.
     * A draw of n that is cut keeps every part of the size with the same probability, but for ties of
       64-bit words: they change it by less than :math:`n 2^{-64}` in all.
+    * Views have all bits that a generator may have from their stream. They need them: which views an example gets
+      depends on how many are drawn before it, so that a record more gives others to all behind it. Whoever could try all
+      of few seeds would know them, and see that in a single noisy sum.
     * Different (key, attempt, step, purpose) never share a stream. One object gives each stream
       once: asking again for a step that has been drawn, or an earlier one, is an error, because the
       same noise on two gradients would reveal their difference.
@@ -150,8 +153,8 @@ class PrivateRandomness:
                 piece.add_(of_half[: len(piece)], alpha=deviation)
 
     def augmentation(self, step: int) -> torch.Generator:
-        """A generator seeded from the key for the step's augmentations."""
-        return _seeded(int(self._words("augmentation", step, 1)[0]))
+        """A generator for the step's augmentations, which has its whole state from the stream."""
+        return _with_state(self._words("augmentation", step, 1 + _MERSENNE_WORDS // 2))
 
     def _words(self, purpose: Purpose, step: int, count: int) -> NDArray[np.uint64]:
         """The first ``count`` 64-bit words of the stream; each stream is opened once."""
@@ -310,3 +313,21 @@ def _box_muller(words: NDArray[np.uint64]) -> Tensor:
 
 def _seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+_MERSENNE_WORDS: Final = 624
+"""Of 32 bits: the state of torch's generator on the CPU."""
+_MERSENNE_STATE: Final = slice(24, 24 + 8 * _MERSENNE_WORDS)
+"""Where it is among the bytes of ``get_state``, behind the seed and three counters; each word has eight bytes."""
+
+
+def _with_state(words: NDArray[np.uint64]) -> torch.Generator:
+    """A generator with this whole state; the first word is shown as its seed.
+
+    Of a seed torch uses 32 bits alone, and these can be tried, each of them.
+    """
+    generator = torch.Generator()
+    state = generator.get_state().numpy()
+    state[:_WORD_BYTES] = words[:1].view(np.uint8)
+    state[_MERSENNE_STATE] = words[1:].view(np.uint32).astype(np.uint64).view(np.uint8)
+    return generator.set_state(torch.from_numpy(state))

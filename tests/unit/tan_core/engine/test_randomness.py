@@ -207,6 +207,30 @@ class TestPrivateRandomness:
 
         assert np.array_equal(short, long[:5])
 
+    def test_views_are_those_of_no_seed(self) -> None:
+        """Of a seed torch takes 32 bits: whoever tries them all would know which views each example got."""
+        views = PrivateRandomness(KEY, 1).augmentation(3)
+        seed = views.initial_seed()
+
+        drawn = torch.rand(8, generator=views)
+
+        for tried in (seed, seed % 2**32, seed >> 32):
+            other = torch.Generator().manual_seed(tried)
+            assert not torch.equal(torch.rand(8, generator=other), drawn)
+
+    def test_views_have_all_bits_of_a_state_from_their_stream(self) -> None:
+        """NumPy's generator of the same kind, with that state, draws the very numbers."""
+        words = PrivateRandomness(KEY, 1)._words("augmentation", 3, 313)[1:]
+        other = np.random.MT19937()
+        state = other.state["state"] | {"key": words.view(np.uint32), "pos": 624}
+        other.state = other.state | {"state": state}
+
+        views = PrivateRandomness(KEY, 1).augmentation(3)
+        drawn = torch.randint(0, 2**16, (2000,), generator=views)
+
+        assert len(np.unique(words)) == 312
+        assert drawn.tolist() == (other.random_raw(2000) % 2**16).tolist()
+
     def test_the_key_shows_up_nowhere(self) -> None:
         randomness = PrivateRandomness(KEY, 1)
 
