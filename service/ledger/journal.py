@@ -7,7 +7,7 @@ in them those of the stored events.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ def verify(
     caps: Iterable[Cap] = (),
     segments: Iterable[Segment] | None = None,
     *,
-    registration: Mapping[str, Any] | None = None,
+    registrations: Sequence[Mapping[str, Any]] | None = None,
 ) -> ChainReport:
     """Whether the entries chain up to the head and fold to the state; the first that does not.
 
@@ -71,12 +71,12 @@ def verify(
         reservations: as their rows have them.
         caps: as their rows have them.
         segments: as their rows have them; None: they are not known here.
-        registration: of the dataset as its row has it; None: it is not known here. Journals that were opened
-            before they said what for are held to none.
+        registrations: of the private datasets that have this budget, as their rows have it; None: they are not known here.
+            Journals that were opened before they said what for are held to none.
     """
     seq, last_hash, state = 0, "", State()
     for entry in entries:
-        fault = _fault_of(scope, state, entry, seq, last_hash, registration)
+        fault = _fault_of(scope, state, entry, seq, last_hash, registrations)
         if fault is not None:
             return _report(scope, head, seq, fault, first_bad_seq=entry.seq)
         seq, last_hash = entry.seq, entry.hash
@@ -95,13 +95,13 @@ def _fault_of(
     entry: Entry,
     last_seq: int,
     last_hash: str,
-    registration: Mapping[str, Any] | None,
+    registrations: Sequence[Mapping[str, Any]] | None,
 ) -> str | None:
     """What is wrong with an entry, whatever stands in it; its hash may be right all the same."""
     try:
         fault = _entry_fault(scope, entry, last_seq, last_hash) or _fold(scope, state, entry)
-        if fault is None and entry.kind == "open" and registration is not None:
-            return _registration_fault(json.loads(entry.body), registration)
+        if fault is None and entry.kind == "open" and registrations is not None:
+            return _registration_fault(json.loads(entry.body), registrations)
         return fault
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         return f"entry {entry.seq} cannot be read: {type(error).__name__}: {error}"
@@ -198,17 +198,20 @@ def _open_fault(scope: Scope, body: dict[str, Any]) -> str | None:
     return None if stated == known else f"the scope was opened as {stated}, its row says {known}"
 
 
-def _registration_fault(body: dict[str, Any], known: Mapping[str, Any]) -> str | None:
+def _registration_fault(body: dict[str, Any], found: Sequence[Mapping[str, Any]]) -> str | None:
     """The data in the registry must be what the journal was opened for."""
     stated = body.get("registration")
     if stated is None:
         return None
-    for name in sorted(stated.keys() | known.keys()):
-        if stated.get(name) != known.get(name):
-            return (
-                f"the budget was opened for data with {name} = {stated.get(name)!r}, their row says "
-                f"{known.get(name)!r}"
-            )
+    if not found:
+        return f"the budget was opened for {stated.get('dataset')!r}, and no private dataset has it any more"
+    for known in found:
+        for name in sorted(stated.keys() | known.keys()):
+            if stated.get(name) != known.get(name):
+                return (
+                    f"the budget was opened for data with {name} = {stated.get(name)!r}, their row says "
+                    f"{known.get(name)!r}"
+                )
     return None
 
 

@@ -99,6 +99,44 @@ async def test_a_row_that_says_another_thing_is_found(
 
 
 @pytest.mark.usefixtures("clinic")
+@pytest.mark.parametrize(
+    "change", ["public = true", "public = true, scope_id = NULL", "scope_id = NULL"]
+)
+async def test_a_row_that_lets_its_data_go_without_a_budget_is_found(
+    change: str, database: Database, database_urls: DatabaseUrls
+) -> None:
+    with psycopg.connect(database_urls.owner) as connection:
+        connection.execute(f"UPDATE dataset SET {change} WHERE name = 'clinic'".encode())
+
+    async with database.session() as session:
+        report = await Ledger().verify_chain(session, SCOPE)
+
+    assert (report.is_valid, report.first_bad_seq) == (False, 1)
+    assert report.fault == (
+        "the budget was opened for 'clinic', and no private dataset has it any more"
+    )
+
+
+@pytest.mark.usefixtures("clinic")
+async def test_a_row_that_takes_the_budget_of_others_is_found(
+    database: Database, database_urls: DatabaseUrls
+) -> None:
+    with psycopg.connect(database_urls.owner) as connection:
+        connection.execute(
+            "CREATE TEMP TABLE one AS SELECT * FROM dataset WHERE name = 'clinic';"
+            "UPDATE one SET name = 'other', content_sha256 = repeat('0', 64);"
+            "INSERT INTO dataset SELECT * FROM one"
+        )
+
+    async with database.session() as session:
+        report = await Ledger().verify_chain(session, SCOPE)
+
+    assert report.fault == (
+        "the budget was opened for data with dataset = 'clinic', their row says 'other'"
+    )
+
+
+@pytest.mark.usefixtures("clinic")
 async def test_an_export_holds_it_and_is_good(database: Database, tmp_path: Path) -> None:
     async with database.session() as session:
         document = await export.document(session, SCOPE, "clinic")

@@ -51,6 +51,14 @@ def test_a_broken_chain_is_named_with_its_dataset(cli: Cli, answers: dict) -> No
     assert "digits: the journal is broken at entry 7" in result.out
 
 
+def test_without_a_name_every_journal_is_verified_whatever_its_dataset_says_of_itself(
+    cli: Cli, server: RecordedServer
+) -> None:
+    server.datasets[0]["public"] = True
+    server.datasets.append({**server.datasets[0], "name": "open", "budget": None})
+    assert "digits: the journal is whole" in cli("ledger", "verify").out
+
+
 def test_a_restored_backup_is_accepted_for_one_dataset_only(cli: Cli) -> None:
     assert cli("ledger", "verify", "digits", "--accept-restored-backup", "dpo: lost").code == 0
     assert cli("ledger", "verify", "--accept-restored-backup", "dpo: lost").code == 2
