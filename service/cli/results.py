@@ -1,5 +1,6 @@
 """The command on what was promised: the privacy statement."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 MOST_ENTRIES = 10_000
+_ID = re.compile("s-[0-9a-f]{12}")
 
 
 def statement(
@@ -71,20 +73,27 @@ def statement(
             found = _verify(document, key_id)
     else:
         from service.cli.connect import document, find_study, open_client
+        from service.statements.check import check_study
 
         with open_client() as client:
-            document = client.get_statement(find_study(client, study or "")["id"])
+            study_id = find_study(client, study or "")["id"]
+            document = client.get_statement(study_id)
             if verify:
-                found = [*_verify(document, key_id), *_check_ledger(client, document)]
+                found = [
+                    *_verify(document, key_id),
+                    *check_study(document, study_id),
+                    *_check_ledger(client, document),
+                ]
     _show(document, found, as_json=as_json, verify=verify)
     raise typer.Exit(Exit.FAILED if any(check.is_bad for check in found) else Exit.DONE)
 
 
 def _expect_study(document: Json, study: str, file: Path) -> None:
-    """Raise unless the statement is of the study that was named."""
+    """Raise unless the statement is of the study that was named: what has the form of an id is no name here."""
     about = document.get("study")
     known = about if isinstance(about, dict) else {}
-    if study not in (known.get("id"), known.get("name")):
+    named = known.get("id") if _ID.fullmatch(study) else known.get("name")
+    if study not in (known.get("id"), named):
         raise CliError(f"{file} is about study {known.get('id')!r}, not {study!r}")
 
 

@@ -212,7 +212,7 @@ async def show_statement(request: Request, context: ContextDep, study_id: StudyI
 async def show_verdict(request: Request, context: ContextDep, study_id: StudyId) -> HTMLResponse:
     """The statement verified as ``tan-cli statement --verify`` does, as a part of its page."""
     document = await studies.statement(context, study_id)
-    return verdict(request, await checks_of(context, json.dumps(document)))
+    return verdict(request, await checks_of(context, json.dumps(document), study_id=study_id))
 
 
 def _signer(document: Mapping[str, Any], keys: list[PublicKey]) -> str:

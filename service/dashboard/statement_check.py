@@ -17,7 +17,7 @@ from service.ledger import repository as ledger
 from service.ledger.service import Ledger, scope_id_of
 from service.publication.keys import public_keys
 from service.publication.signing import read_signed
-from service.statements.check import Check
+from service.statements.check import Check, check_study
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,8 +40,14 @@ def verdict(request: Request, checks: list[Check]) -> HTMLResponse:
     )
 
 
-async def checks_of(context: Context, text: str) -> list[Check]:
-    """Everything that is checked of a text, against this service's keys and its ledger."""
+async def checks_of(context: Context, text: str, *, study_id: str | None = None) -> list[Check]:
+    """Everything that is checked of a text, against this service's keys and its ledger.
+
+    Args:
+        context: the process's.
+        text: of the statement.
+        study_id: of whose it has to be; None: of any.
+    """
     try:
         document = read_signed(text)
     except (ValueError, RecursionError) as error:
@@ -50,6 +56,8 @@ async def checks_of(context: Context, text: str) -> list[Check]:
         return [Check("format", False, "expected a JSON object")]
     key_id = await _expected_key(context, document)
     found = await context.arithmetic.run(partial(_verdict, document, key_id))
+    if study_id is not None:
+        found = [*found, *check_study(document, study_id)]
     if any(check.is_bad for check in found):
         return found
     return [*found, *await _against_ledger(context, document)]

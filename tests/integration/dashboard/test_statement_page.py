@@ -71,6 +71,21 @@ async def test_a_document_that_was_changed_where_it_is_kept_does_not_hold(
     assert "This statement does not hold." in part.text
 
 
+@pytest.mark.slow
+async def test_one_of_another_study_does_not_hold(
+    client: httpx.AsyncClient, context: Context, study: str
+) -> None:
+    other = await seeding.completed(context)
+    async with context.database.session() as session:
+        mixed = (await session.get_one(Study, study)).statement
+        (await session.get_one(Study, other)).statement = mixed
+
+    part = await client.get(f"/ui/studies/{other}/statement/verdict")
+
+    assert "This statement does not hold." in part.text
+    assert f"asked for was &#39;{other}&#39;" in part.text
+
+
 async def test_one_of_an_earlier_version_is_told_and_one_of_another_form_is_left_to_its_json(
     client: httpx.AsyncClient, context: Context
 ) -> None:

@@ -17,6 +17,7 @@ from tests.unit.service.cli.recorded import STUDY, RecordedServer
 KEPT = Path(__file__).with_name("statement.json")
 DOCUMENT: dict[str, Any] = json.loads(KEPT.read_text())
 KEY_ID = DOCUMENT["signature"]["key_id"]
+OF = DOCUMENT["study"]["id"]
 ENTRY = DOCUMENT["ledger"]["entry"]
 NOTE = "search on private data NOT accounted"
 HEAD = {"seq": ENTRY["seq"], "hash": ENTRY["hash"]}
@@ -113,7 +114,8 @@ BROKEN = {**WHOLE, "is_valid": False, "first_bad_seq": 7, "fault": "entry 7 was 
 @pytest.fixture(autouse=True)
 def answers(server: RecordedServer) -> dict:
     server.answers |= {
-        f"GET /studies/{STUDY['id']}/statement": (200, DOCUMENT),
+        f"GET /studies/{OF}": (200, {**STUDY, "id": OF}),
+        f"GET /studies/{OF}/statement": (200, DOCUMENT),
         "GET /datasets/digits/ledger": (200, ACCOUNT),
         "GET /datasets/digits/ledger/verify": (200, WHOLE),
     }
@@ -205,7 +207,7 @@ class TestStatement:
         answers["GET /datasets/digits/ledger"] = (200, MATCHING)
 
     def test_the_guarantee_stands_first_and_is_never_bare(self, cli: Cli) -> None:
-        lines = cli("statement", STUDY["id"]).out.splitlines()
+        lines = cli("statement", OF).out.splitlines()
         for words in ("ε = 2.935", "δ = 1e-05", "PLD", "add_or_remove_one", NOTE):
             assert words in lines[1]
 
@@ -313,7 +315,7 @@ class TestStatement:
         assert json.loads(cli("statement", "--file", forged, "--verify", "--json").out)["checks"]
 
     def test_a_true_statement_verifies_against_the_ledger(self, cli: Cli) -> None:
-        done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
+        done = cli("statement", OF, "--verify", "--key-id", KEY_ID)
         assert done.code == 0
         assert "BAD" not in done.out
         for check in (
@@ -329,7 +331,7 @@ class TestStatement:
     ) -> None:
         held = {**MATCHING["reservations"][0], "search_accounting": mode}
         answers["GET /datasets/digits/ledger"] = (200, {**MATCHING, "reservations": [held]})
-        done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
+        done = cli("statement", OF, "--verify", "--key-id", KEY_ID)
         assert done.code == code
         assert (f"declared_unaccounted, but {mode} in the journal" in done.out) is bool(code)
 
@@ -360,13 +362,26 @@ class TestStatement:
     def test_a_ledger_that_was_rewritten_exits_1(self, cli: Cli, answers: dict) -> None:
         rewritten = {**MATCHING, "entries": [{**MATCHING["entries"][0], "hash": "00" * 32}]}
         answers["GET /datasets/digits/ledger"] = (200, rewritten)
-        done = cli("statement", STUDY["id"], "--verify")
+        done = cli("statement", OF, "--verify")
         assert done.code == 1
         assert "no longer the signed one" in done.out
 
+    def test_a_good_statement_of_another_study_exits_1(self, cli: Cli, answers: dict) -> None:
+        answers[f"GET /studies/{STUDY['id']}/statement"] = (200, DOCUMENT)
+        done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
+        assert done.code == 1
+        assert f"it is of study '{OF}', asked for was '{STUDY['id']}'" in done.out
+
+    def test_a_study_that_is_called_as_another_ones_id_is_not_that_study(
+        self, cli: Cli, tmp_path: Path
+    ) -> None:
+        called = kept(tmp_path, study={"id": OF, "name": STUDY["id"]})
+        assert cli("statement", OF, called).code == 0
+        assert cli("statement", STUDY["id"], called).code == 1
+
     def test_json_is_the_document_and_the_checks(self, cli: Cli) -> None:
-        assert json.loads(cli("statement", STUDY["id"], "--json").out) == DOCUMENT
-        verified = json.loads(cli("statement", STUDY["id"], "--verify", "--json").out)
+        assert json.loads(cli("statement", OF, "--json").out) == DOCUMENT
+        verified = json.loads(cli("statement", OF, "--verify", "--json").out)
         verdicts = {check["name"]: check["is_good"] for check in verified["checks"]}
         assert False not in verdicts.values()
         # Nobody gave a key, and the kept statement is of before its coverage followed from the search.
