@@ -106,16 +106,16 @@ def _verify(document: Json, key_id: str | None) -> "list[Check]":
 def _check_ledger(client: "Client", document: Json) -> "list[Check]":
     """Whether the ledger still holds the entry that was signed, in a chain that is whole."""
     from service.cli.privacy_view import body
-    from service.statements.check import Check
+    from service.statements.check import Check, check_public
     from service.statements.ledger_check import Known, check_ledger, entries_needed
     from service.statements.verify import MALFORMED
 
     said = body(document)
-    signed = said.get("ledger")
-    if not signed:
-        return [Check("ledger", True, "none: the data is public")]
     try:
         dataset = said["dataset"]["name"]
+        if not said.get("ledger"):
+            row = client.get_dataset(dataset)
+            return [check_public(said, public=row.public, sha256=row.content_sha256)]
         first, last = entries_needed(said)
     except MALFORMED as error:
         return [Check("ledger entry", False, f"none is named: {error}")]

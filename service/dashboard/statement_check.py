@@ -12,12 +12,13 @@ from service.auth.scopes import Scope
 from service.context import Context, ContextDep
 from service.dashboard.forms import read_form
 from service.dashboard.render import page
+from service.datasets import service as datasets
 from service.errors import NotFoundError
 from service.ledger import repository as ledger
 from service.ledger.service import Ledger, scope_id_of
 from service.publication.keys import public_keys
 from service.publication.signing import read_signed
-from service.statements.check import Check, check_study
+from service.statements.check import Check, check_public, check_study
 
 router = APIRouter(include_in_schema=False)
 
@@ -83,7 +84,7 @@ async def _expected_key(context: Context, document: dict[str, Any]) -> str:
 async def _against_ledger(context: Context, document: dict[str, Any]) -> list[Check]:
     """Of a statement that is signed by this service, and so of the form that it writes."""
     if not document.get("ledger"):
-        return [Check("ledger", True, "none: the data is public")]
+        return [await _without_ledger(context, document)]
     # Here, as above.
     from service.statements.ledger_check import Known, check_ledger, entries_needed
 
@@ -100,3 +101,14 @@ async def _against_ledger(context: Context, document: dict[str, Any]) -> list[Ch
         chain = await Ledger().verify_chain(session, scope_id)
     known = Known(scope=scope, chain=chain, reservations=held, entries=entries)
     return await context.arithmetic.run(partial(check_ledger, document, known))
+
+
+async def _without_ledger(context: Context, document: dict[str, Any]) -> Check:
+    about = document.get("dataset")
+    named = about.get("name") if isinstance(about, dict) else None
+    try:
+        async with context.database.session() as session:
+            row = await datasets.find(session, str(named))
+    except NotFoundError as error:
+        return Check("ledger", False, error.detail)
+    return check_public(document, public=row.public, sha256=row.content_sha256)

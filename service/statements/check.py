@@ -34,3 +34,21 @@ def check_study(statement: Mapping[str, Any], study_id: str) -> list[Check]:
     if found == study_id:
         return []
     return [Check("study", False, f"it is of study {found!r:.40}, asked for was {study_id!r}")]
+
+
+def check_public(statement: Mapping[str, Any], *, public: bool, sha256: str) -> Check:
+    """Of a statement that names no ledger: whether its data have none.
+
+    Args:
+        statement: one without a ``ledger``.
+        public: whether its dataset is registered so.
+        sha256: of that dataset's content.
+    """
+    about = statement["dataset"]
+    if not public:
+        return Check(
+            "ledger", False, f"it names none, and dataset {about['name']!r:.40} is private"
+        )
+    if about.get("sha256") != sha256:
+        return Check("ledger", False, "it names none, and its data are not those that are public")
+    return Check("ledger", True, "none: the data is public")

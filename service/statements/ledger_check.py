@@ -150,11 +150,15 @@ def _check_data(statement: Mapping[str, Any], known: Known) -> list[Check]:
     opened = json.loads(first.body).get("registration") if first else None
     if opened is None:
         return []
+    of_users = statement.get("unit_details", {})
     stated = {
         "dataset": statement["dataset"]["name"],
         "sha256": statement["dataset"]["sha256"],
-        "unit": statement.get("unit_details", {}).get("column", statement["unit"]),
+        "unit": of_users.get("column", statement["unit"]),
+        "num_train": statement["num_examples"]["value"],
     }
+    if of_users:
+        stated["records_per_unit"] = of_users["records_per_unit"]
     if statement["search"]["waiver"] is not None:
         stated["waiver"] = statement["search"]["waiver"]
     return [_compared("data", stated, opened, "those that the budget was opened for")]

@@ -391,6 +391,15 @@ def _data(said: dict[str, Any]) -> None:
     said["dataset"]["sha256"] = "ab" * 32
 
 
+def _number(said: dict[str, Any]) -> None:
+    said["num_examples"]["value"] *= 10
+
+
+def _public(said: dict[str, Any]) -> None:
+    """As if nobody were in the data, and no budget had to pay."""
+    said |= {"protects": False, "ledger": None}
+
+
 def _waiver(said: dict[str, Any]) -> None:
     said["search"]["waiver"] = "somebody else: no reason"
 
@@ -407,6 +416,8 @@ FORGERIES: list[tuple[Callable[[dict[str, Any]], None], set[str]]] = [
     (_study, {"reservation", "weights"}),
     (_budget, {"budget"}),
     (_data, {"data"}),
+    (_number, {"data"}),
+    (_public, {"ledger"}),
     (_waiver, {"data"}),
 ]
 """What is signed, and what of it the ledger contradicts; without the ledger all of it verifies."""
@@ -449,7 +460,7 @@ class TestVerifying:
             said = copy.deepcopy({k: part for k, part in statement.items() if k != "signature"})
             said["ledger"]["first"] = first
             forge(said)
-            del said["ledger"]["first"]
+            (said["ledger"] or {}).pop("first", None)
 
             text = json.dumps(sign(said, signing_key(tmp_path)))
 

@@ -11,8 +11,10 @@ import pytest
 from service.cli import results
 from service.ledger.notes import RESTORED_NOTE
 from service.ledger.schemas import Account
+from service.publication.keys import signing_key
+from service.publication.signing import sign
 from tests.unit.service.cli.conftest import Cli
-from tests.unit.service.cli.recorded import STUDY, RecordedServer
+from tests.unit.service.cli.recorded import DATASET, STUDY, RecordedServer
 
 KEPT = Path(__file__).with_name("statement.json")
 DOCUMENT: dict[str, Any] = json.loads(KEPT.read_text())
@@ -371,6 +373,34 @@ class TestStatement:
         done = cli("statement", STUDY["id"], "--verify", "--key-id", KEY_ID)
         assert done.code == 1
         assert f"it is of study '{OF}', asked for was '{STUDY['id']}'" in done.out
+
+    @pytest.mark.parametrize(
+        ("public", "sha256", "said"),
+        [
+            (
+                False,
+                DOCUMENT["dataset"]["sha256"],
+                "it names none, and dataset 'digits' is private",
+            ),
+            (True, "0" * 64, "its data are not those that are public"),
+            (True, DOCUMENT["dataset"]["sha256"], "none: the data is public"),
+        ],
+    )
+    def test_data_that_it_calls_public_have_to_be(
+        self, cli: Cli, answers: dict, tmp_path: Path, public: bool, sha256: str, said: str
+    ) -> None:
+        body = {name: part for name, part in DOCUMENT.items() if name != "signature"}
+        signed = sign({**body, "protects": False, "ledger": None}, signing_key(tmp_path))
+        row = {**DATASET, "public": public, "content_sha256": sha256}
+        answers |= {
+            f"GET /studies/{OF}/statement": (200, signed),
+            "GET /datasets/digits": (200, row),
+        }
+        checks = json.loads(cli("statement", OF, "--verify", "--json").out)["checks"]
+        assert {one["name"]: one["detail"] for one in checks}["ledger"].endswith(said)
+        assert {one["name"] for one in checks if one["is_good"] is False} == (
+            set() if said.startswith("none") else {"ledger"}
+        )
 
     def test_a_study_that_is_called_as_another_ones_id_is_not_that_study(
         self, cli: Cli, tmp_path: Path
