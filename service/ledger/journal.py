@@ -80,6 +80,9 @@ def verify(
         if fault is not None:
             return _report(scope, head, seq, fault, first_bad_seq=entry.seq)
         seq, last_hash = entry.seq, entry.hash
+    if seq == 0:
+        fault = "the journal has no entry, not even the one that opened its budget"
+        return _report(scope, head, seq, fault, first_bad_seq=1)
     if (head.seq, head.hash) != (seq, last_hash):
         fault = f"the head is at entry {head.seq} ({head.hash}), the journal ends at {seq}"
         return _report(scope, head, seq, fault, first_bad_seq=min(seq, head.seq) + 1)

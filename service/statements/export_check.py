@@ -50,6 +50,7 @@ class _Exported(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    dataset: str | None = None
     scope: Scope
     head: Head
     caps: list[Cap]
@@ -95,6 +96,7 @@ def _check_content(document: Mapping[str, Any]) -> list[Check]:
         return [Check("hash chain", False, f"the ledger cannot be read: {type(error).__name__}")]
     good = (
         (
+            *_check_dataset(ledger),
             _check_search(ledger),
             _check_baselines(ledger),
             _check_restored(ledger),
@@ -104,6 +106,17 @@ def _check_content(document: Mapping[str, Any]) -> list[Check]:
         else ()
     )
     return [_chain(report), *good]
+
+
+def _check_dataset(ledger: _Exported) -> list[Check]:
+    """Nothing where it is called as its journal says; or where that is of before journals said what for."""
+    opened = json.loads(ledger.entries[0].body).get("registration")
+    if opened is None or opened.get("dataset") == ledger.dataset:
+        return []
+    said = (
+        f"it is called {ledger.dataset!r:.40}, its journal is that of {opened.get('dataset')!r:.40}"
+    )
+    return [Check("dataset", False, said)]
 
 
 def _check_search(ledger: _Exported) -> Check:

@@ -237,6 +237,23 @@ def test_who_holds_the_key_cannot_rewrite_it_unseen(
     assert bad(sign(document, key)) == ["hash chain"]
 
 
+def test_a_journal_without_any_entry_is_none(key: Ed25519PrivateKey) -> None:
+    document = make_export() | {"entries": [], "reservations": [], "caps": []}
+    document["head"] = {"seq": 0, "hash": ""}
+    document["scope"]["epsilon"] = 30.0
+    (chain,) = [check for check in verify_export(sign(document, key)) if check.is_bad]
+    assert "no entry, not even the one that opened its budget" in chain.detail
+
+
+@pytest.mark.parametrize(("called", "faults"), [("data", []), ("other", ["dataset"])])
+def test_a_ledger_is_called_as_its_journal_says(
+    key: Ed25519PrivateKey, called: str, faults: list[str]
+) -> None:
+    document = make_export() | {"dataset": called}
+    _open_again(document, registration={"dataset": "data"})
+    assert bad(sign(document, key)) == faults
+
+
 def test_a_reservation_that_is_there_twice_pays_for_nothing(key: Ed25519PrivateKey) -> None:
     document = make_export()
     first = {**document["reservations"][0], "charged_steps": -CHARGED, "released_steps": RUN.steps}
