@@ -140,7 +140,7 @@ def entries_between(
         page = client.get_ledger(
             dataset, entries=min(before - first + 1, MOST_ENTRIES), until=before
         )
-        if not page.entries:
+        if not page.entries or page.entries[-1].seq > before:
             break
         entries = [*page.entries, *entries]
     return account, entries

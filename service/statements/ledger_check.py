@@ -39,11 +39,11 @@ class Known:
 def entries_needed(statement: Mapping[str, Any]) -> tuple[int, int]:
     """The first and the last entry of the journal that :func:`check_ledger` reads.
 
-    All up to where the statement says what was charged by then; of one that does not, the one that it names.
+    All up to the one that it names, or to where it says what was charged by then.
     """
     signed = statement["ledger"]
     seq = int(signed["entry"]["seq"])
-    return (seq, seq) if "head" not in signed else (1, max(seq, int(signed["head"]["seq"])))
+    return 1, max(seq, int(signed["head"]["seq"])) if "head" in signed else seq
 
 
 def check_ledger(statement: Mapping[str, Any], known: Known) -> list[Check]:
@@ -146,8 +146,7 @@ def _check_reservation(statement: Mapping[str, Any], known: Known) -> list[Check
 
 def _check_data(statement: Mapping[str, Any], known: Known) -> list[Check]:
     """The data are those that the budget was opened for. Nothing where the journal is of before it said which."""
-    first = known.entry(1)
-    opened = json.loads(first.body).get("registration") if first else None
+    opened = _opened_for(known)
     if opened is None:
         return []
     of_users = statement.get("unit_details", {})
@@ -162,6 +161,12 @@ def _check_data(statement: Mapping[str, Any], known: Known) -> list[Check]:
     if statement["search"]["waiver"] is not None:
         stated["waiver"] = statement["search"]["waiver"]
     return [_compared("data", stated, opened, "those that the budget was opened for")]
+
+
+def _opened_for(known: Known) -> dict[str, Any] | None:
+    """What the journal's first entry says of the data; None: it is of before one did."""
+    first = known.entry(1)
+    return json.loads(first.body).get("registration") if first else None
 
 
 def _compared(name: str, stated: Mapping[str, Any], known: Mapping[str, Any], good: str) -> Check:
@@ -194,10 +199,16 @@ def _check_budget(statement: Mapping[str, Any], known: Known) -> list[Check]:
 
 
 def _check_charged(statement: Mapping[str, Any], known: Known) -> list[Check]:
-    """All that was charged by then, computed again from the journal; nothing of a statement that is silent on it."""
+    """All that was charged by then, computed again from the journal.
+
+    Nothing of a statement that is silent on it, as those were that are older than journals which say what for they were opened.
+    """
     signed = statement["ledger"]
     if "charged_epsilon" not in signed:
-        return []
+        if _opened_for(known) is None:
+            return []
+        said = "it does not say what had been charged, nor what is in none of it"
+        return [Check("charged by then", False, said)]
     head = known.entry(signed["head"]["seq"])
     if head is None or head.hash != signed["head"]["hash"]:
         said = f"entry {signed['head']['seq']} is no longer the one that stood when it was issued"

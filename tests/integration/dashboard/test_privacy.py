@@ -365,6 +365,13 @@ def _charged(said: dict[str, Any]) -> None:
     said["ledger"]["charged_epsilon"] *= 0.9
 
 
+def _silent(said: dict[str, Any]) -> None:
+    """In the form of statements that were older than this journal."""
+    kept = ("scope", "reservation", "entry", "budget")
+    said["ledger"] = {name: said["ledger"][name] for name in kept}
+    _data(said)
+
+
 def _searches(said: dict[str, Any]) -> None:
     said["ledger"]["unaccounted_searches"] = 1
 
@@ -418,6 +425,7 @@ FORGERIES: list[tuple[Callable[[dict[str, Any]], None], set[str]]] = [
     (_data, {"data"}),
     (_number, {"data"}),
     (_public, {"ledger"}),
+    (_silent, {"charged by then", "data"}),
     (_waiver, {"data"}),
 ]
 """What is signed, and what of it the ledger contradicts; without the ledger all of it verifies."""
