@@ -163,7 +163,7 @@ def _show(document: Json, found: "list[Check]", *, as_json: bool, verify: bool) 
 
     try:
         show(privacy_view.statement(printable(document)))
-    except (*MALFORMED, NotRenderableError) as error:
+    except (*MALFORMED, RecursionError, NotRenderableError) as error:
         # What cannot be read can still be verified, and then says itself what is wrong with it.
         if not verify:
             raise CliError(f"this is no privacy statement that I can read: {error!r}") from error

@@ -290,6 +290,7 @@ class TestStatement:
             {"events": "\ud800"},
             {"privacy": {**DOCUMENT["privacy"], "epsilon_by_accountant": {"\ud800": 1.0}}},
             {"pretraining": {"data": "\x1b[2J\ud800", "note": None}},
+            {"more": json.loads("[" * 600 + "]" * 600)},
         ],
         ids=[
             "huge",
@@ -302,6 +303,7 @@ class TestStatement:
             "events",
             "accountant",
             "pretraining",
+            "deep",
         ],
     )
     def test_what_no_service_wrote_is_bad_and_no_crash(

@@ -238,7 +238,8 @@ def test_who_holds_the_key_cannot_rewrite_it_unseen(
 
 
 def test_a_journal_without_any_entry_is_none(key: Ed25519PrivateKey) -> None:
-    document = make_export() | {"entries": [], "reservations": [], "caps": []}
+    document: dict[str, Any] = make_export()
+    document |= {"entries": [], "reservations": [], "caps": []}
     document["head"] = {"seq": 0, "hash": ""}
     document["scope"]["epsilon"] = 30.0
     (chain,) = [check for check in verify_export(sign(document, key)) if check.is_bad]
