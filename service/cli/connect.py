@@ -35,6 +35,9 @@ OF_DATASETS = frozenset({"dataset", "search.dataset"})
 """Keys that name a dataset: the service knows what may stand there, and no schema does."""
 _NAMED = 5
 """Of the studies that a beginning of an id fits, the others are counted."""
+_CALLED = 50
+"""Of the studies of one name so many are looked at, to see whether they are of several tenants."""
+_BEGINNING = re.compile("s-[0-9a-f]{0,11}")
 
 
 @contextlib.contextmanager
@@ -140,7 +143,8 @@ def find_study(client: Client, reference: str) -> Json:
     """The study with this id, this unique beginning of an id, or (the newest) with this name.
 
     Raises:
-        UnknownStudyError: there is none, or the beginning is not unique.
+        UnknownStudyError: there is none, the beginning is not unique, or the name is that of several tenants' studies:
+            anybody may call a study so, and what is asked may be a promotion.
     """
     try:
         return document(client.get_study(reference))
@@ -149,13 +153,22 @@ def find_study(client: Client, reference: str) -> Json:
             raise
     unknown = UnknownStudyError(f"no study has the id or the name {reference!r}")
     try:
-        named = next(client.every_study({"name": reference, "archived": "include"}, limit=1), None)
+        called = list(client.every_study({"name": reference, "archived": "include"}, limit=_CALLED))
     except ProblemError as error:
         if error.status != 422:
             raise
         raise unknown from None  # it can be no name, and no beginning of an id
-    if named is not None and named.name == reference:
-        return document(client.get_study(named.id))
+    newest = {study.tenant: study.id for study in reversed(called) if study.name == reference}
+    if len(newest) > 1:
+        listed = ", ".join(f"{study_id} of {tenant}" for tenant, study_id in newest.items())
+        raise UnknownStudyError(
+            f"studies of {len(newest)} tenants are called {reference!r}: {listed}; name one by its id"
+        )
+    if newest:
+        (study_id,) = newest.values()
+        if _BEGINNING.fullmatch(reference):
+            _expect_no_beginning(client, reference, called=study_id)
+        return document(client.get_study(study_id))
     found = client.list_studies({"id_begins": reference, "archived": "include", "limit": _NAMED})
     matching = [study.id for study in found.items]
     if not matching:
@@ -169,6 +182,16 @@ def find_study(client: Client, reference: str) -> Json:
             f"{reference!r} is the beginning of {several} studies: {', '.join(matching)}{more}"
         )
     return document(client.get_study(matching[0]))
+
+
+def _expect_no_beginning(client: Client, reference: str, *, called: str) -> None:
+    """Raise where another study's id begins as this one is called."""
+    begun = client.list_studies({"id_begins": reference, "archived": "include", "limit": 2}).items
+    other = next((study.id for study in begun if study.id != called), None)
+    if other is not None:
+        raise UnknownStudyError(
+            f"{reference!r} is what study {called} is called, and the beginning of {other}; name one by its id"
+        )
 
 
 def label(study: Json) -> str:

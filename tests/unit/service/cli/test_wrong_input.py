@@ -227,6 +227,27 @@ class TestSeveral:
         server.summaries = [{**SUMMARY, "id": "s-f1"}, *others, {**SUMMARY, "id": "s-f2"}]
         assert "is the beginning of 2 studies: s-f1, s-f2" in cli("cancel", "s-f").err
 
+    def test_a_name_of_several_tenants_studies_is_nobodys(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        theirs = {**SUMMARY, "id": "s-ffffffffffff", "tenant": "theirs"}
+        server.summaries = [theirs, {**SUMMARY, "id": "s-eeeeeeeeeeee"}, SUMMARY]
+        done = cli("promote", SUMMARY["name"])
+        assert done.code == 1
+        assert "s-eeeeeeeeeeee of local, s-ffffffffffff of theirs" in done.err.replace("\n", " ")
+        assert not [asked for asked, *_ in server.requests if asked.startswith("POST")]
+        assert cli("show", SUMMARY["id"]).code == 0
+
+    def test_a_name_that_is_the_beginning_of_another_ones_id_is_nobodys(
+        self, cli: Cli, server: RecordedServer
+    ) -> None:
+        named = {**SUMMARY, "id": "s-ffffffffffff", "name": SUMMARY["id"][:6]}
+        server.summaries = [named, SUMMARY]
+        done = cli("promote", named["name"])
+        assert done.code == 1
+        assert f"and the beginning of {SUMMARY['id']}" in done.err.replace("\n", " ")
+        assert not [asked for asked, *_ in server.requests if asked.startswith("POST")]
+
     def test_a_source_that_is_none_leads_to_the_list(
         self, cli: Cli, server: RecordedServer
     ) -> None:
