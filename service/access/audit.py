@@ -25,6 +25,9 @@ NOT_MODIFIED = 304
 MAX_TARGET = 200
 TARGETS = "audited"
 """In the state of a request: what it was to change, where the route knows better than its path."""
+DONE = "audited_done"
+"""Likewise: which of these it has changed, whatever the answer says of others."""
+NO_CONTENT = 204
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +48,7 @@ class Audit:
             return
         principal: Principal | None = scope["state"].get("principal")
         targets = scope["state"].get(TARGETS) or [_target(parameters, answer)]
+        done = scope["state"].get(DONE, ())
         events = [
             AuditEvent(
                 token_id=principal.id if principal else None,
@@ -53,7 +57,7 @@ class Audit:
                 method=scope["method"],
                 route=route.path,
                 target=target,
-                status=answer["status"],
+                status=NO_CONTENT if target in done else answer["status"],
                 request_id=str(log_records.bound().get("request_id", "")),
             )
             for target in targets
@@ -72,6 +76,12 @@ class Audit:
 def note_targets(request: Request, *targets: str) -> None:
     """Let the audit say that these are what the request was to change, each in a row of its own."""
     setattr(request.state, TARGETS, [_cut(target) for target in targets])
+
+
+def note_done(request: Request, target: str) -> None:
+    """Let the audit say of one of these that it was changed, though the answer may refuse others."""
+    done = getattr(request.state, DONE, frozenset[str]())
+    setattr(request.state, DONE, done | {_cut(target)})
 
 
 def _counts(method: str, route: APIRoute, guard: Guard, answer: Message) -> bool:

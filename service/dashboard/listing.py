@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
-from service.access.audit import note_targets
+from service.access.audit import note_done, note_targets
 from service.access.guard import PrincipalDep, expect_study, needs
 from service.auth.scopes import Principal, Scope
 from service.body import validate
@@ -241,11 +241,13 @@ async def act_on_many(request: Request, context: ContextDep, principal: Principa
         raise InvalidInputError.at("tags", "write at least one tag")
     if action == "tag":
         validate(StudyEdit, {"tags": tags})  # or each study would refuse them in turn
-    refused = [
-        f"{study_id}: {error.detail}"
-        for study_id in chosen
-        if (error := await _try(context, principal, action, study_id, tags)) is not None
-    ]
+    refused: list[str] = []
+    for study_id in chosen:
+        error = await _try(context, principal, action, study_id, tags)
+        if error is None:
+            note_done(request, f"{study_id}/{action}")
+        else:
+            refused.append(f"{study_id}: {error.detail}")
     if refused:
         done = len(chosen) - len(refused)
         raise ConflictError(f"{done} of {len(chosen)} done; {'; '.join(refused)}")
