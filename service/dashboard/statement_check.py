@@ -19,6 +19,7 @@ from service.ledger.service import Ledger, scope_id_of
 from service.publication.keys import public_keys
 from service.publication.signing import read_signed
 from service.statements.check import Check, check_public, check_study
+from service.studies import repository as studies
 
 router = APIRouter(include_in_schema=False)
 
@@ -61,7 +62,7 @@ async def checks_of(context: Context, text: str, *, study_id: str | None = None)
         found = [*found, *check_study(document, study_id)]
     if any(check.is_bad for check in found):
         return found
-    return [*found, *await _against_ledger(context, document)]
+    return [*found, *await _against_ledger(context, document), await _issued(context, document)]
 
 
 def _verdict(document: dict[str, Any], key_id: str) -> list[Check]:
@@ -112,3 +113,16 @@ async def _without_ledger(context: Context, document: dict[str, Any]) -> Check:
     except NotFoundError as error:
         return Check("ledger", False, error.detail)
     return check_public(document, public=row.public, sha256=row.content_sha256)
+
+
+async def _issued(context: Context, document: dict[str, Any]) -> Check:
+    """Whether it is the very one that this service keeps of its study: no journal says all that a statement does."""
+    about = document.get("study")
+    study_id = about.get("id") if isinstance(about, dict) else None
+    async with context.database.session() as session:
+        study = await studies.find(session, str(study_id))
+    if study is None or study.statement is None:
+        return Check("issued", None, f"no study {study_id!r:.40} has a statement here")
+    if study.statement != document:
+        return Check("issued", False, f"it is not the statement that is kept of study {study.id}")
+    return Check("issued", True, f"the statement that is kept of study {study.id}")
