@@ -104,7 +104,7 @@ def _fault_of(
     try:
         fault = _entry_fault(scope, entry, last_seq, last_hash) or _fold(scope, state, entry)
         if fault is None and entry.kind == "open" and registrations is not None:
-            return _registration_fault(json.loads(entry.body), registrations)
+            return _registration_fault(scope, json.loads(entry.body), registrations)
         return fault
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         return f"entry {entry.seq} cannot be read: {type(error).__name__}: {error}"
@@ -201,13 +201,17 @@ def _open_fault(scope: Scope, body: dict[str, Any]) -> str | None:
     return None if stated == known else f"the scope was opened as {stated}, its row says {known}"
 
 
-def _registration_fault(body: dict[str, Any], found: Sequence[Mapping[str, Any]]) -> str | None:
+def _registration_fault(
+    scope: Scope, body: dict[str, Any], found: Sequence[Mapping[str, Any]]
+) -> str | None:
     """The data in the registry must be what the journal was opened for."""
     stated = body.get("registration")
     if stated is None:
         return None
     if not found:
         return f"the budget was opened for {stated.get('dataset')!r}, and no private dataset has it any more"
+    if scope.scope_id != f"dataset:{stated.get('dataset')}":
+        return f"the budget of {stated.get('dataset')!r} is another one: this is one more for the same data"
     for known in found:
         for name in sorted(stated.keys() | known.keys()):
             if stated.get(name) != known.get(name):

@@ -137,6 +137,25 @@ async def test_a_row_that_takes_the_budget_of_others_is_found(
 
 
 @pytest.mark.usefixtures("clinic")
+async def test_a_second_budget_for_the_same_data_is_found(
+    client: httpx.AsyncClient, database: Database, database_urls: DatabaseUrls
+) -> None:
+    told = json.loads((await opened(database)).body)["registration"]
+    async with database.session() as session:
+        await Ledger().open_scope(
+            session, scope_id="fresh", unit="user", epsilon=4.0, delta=1e-5, actor="me", registration=told,
+            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
+        )  # fmt: skip
+    with psycopg.connect(database_urls.owner) as connection:
+        connection.execute("UPDATE dataset SET scope_id = 'fresh' WHERE name = 'clinic'")
+
+    report = (await client.get("/datasets/clinic/ledger/verify")).json()
+
+    assert (report["is_valid"], report["first_bad_seq"]) == (False, 1)
+    assert "this is one more for the same data" in report["fault"]
+
+
+@pytest.mark.usefixtures("clinic")
 async def test_an_export_holds_it_and_is_good(database: Database, tmp_path: Path) -> None:
     async with database.session() as session:
         document = await export.document(session, SCOPE, "clinic")
