@@ -21,7 +21,7 @@ ExpectedKey = Annotated[
 
 
 def expected_key(path: Path | None, stated: str | None) -> str | None:
-    """The identifier of the key in the file, which must be the stated one; without a file that one."""
+    """The key in the file, whose identifier must be the stated one; without a file that identifier."""
     if path is None:
         return stated
     from service.publication.keys import read_public_key
@@ -34,9 +34,9 @@ def expected_key(path: Path | None, stated: str | None) -> str | None:
         raise InputError(
             f"--key {path}: expected an Ed25519 public key in PEM ({error})"
         ) from error
-    if stated not in (None, found):
-        raise InputError(f"--key {path} is key {found}, --key-id says {stated}")
-    return found
+    if stated not in (None, found.key_id):
+        raise InputError(f"--key {path} is key {found.key_id}, --key-id says {stated}")
+    return found.public_key
 
 
 @app.command("list")

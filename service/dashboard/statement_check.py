@@ -75,10 +75,10 @@ def _verdict(document: dict[str, Any], key_id: str) -> list[Check]:
 async def _expected_key(context: Context, document: dict[str, Any]) -> str:
     """The key that signed it where it is one of this service's, retired ones too; else the present one."""
     known = [
-        key.key_id for key in await to_thread.run_sync(public_keys, context.settings.home_path)
+        key.public_key for key in await to_thread.run_sync(public_keys, context.settings.home_path)
     ]
     signature = document.get("signature")
-    stated = signature.get("key_id") if isinstance(signature, dict) else None
+    stated = signature.get("public_key") if isinstance(signature, dict) else None
     return stated if stated in known else known[0]
 
 

@@ -65,13 +65,13 @@ def rotate(home: Path) -> PublicKey:
     return _described(fresh.public_key(), "signing")
 
 
-def read_public_key(pem: bytes) -> str:
-    """The identifier of a public key in a PEM file.
+def read_public_key(pem: bytes) -> PublicKey:
+    """The public key in a PEM file.
 
     Raises:
         ValueError: it holds no Ed25519 public key.
     """
-    return _described(_load(pem), "retired").key_id
+    return _described(_load(pem), "retired")
 
 
 def _private_pem(key: Ed25519PrivateKey) -> bytes:

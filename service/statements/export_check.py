@@ -69,8 +69,9 @@ def verify_export(document: Mapping[str, Any], *, key_id: str | None = None) -> 
 
     Args:
         document: as ``GET /datasets/{name}/ledger/export`` answers.
-        key_id: of the service's key where it is known from elsewhere; without it the signature only
-            shows that the document is unchanged since whoever holds the enclosed key signed it.
+        key_id: of the service's key where it is known from elsewhere, or all of that key in base64: an identifier has 64 of
+            its bits. Without it the signature only shows that the document is unchanged since whoever holds the enclosed
+            key signed it.
     """
     if document.get("schema") != EXPORT_SCHEMA:
         return [Check("format", False, f"expected a ledger of schema {EXPORT_SCHEMA!r}")]

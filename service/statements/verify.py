@@ -6,6 +6,7 @@ statement must agree with before it is issued. What it is handed may be anybody'
 bounded before it is reckoned with.
 """
 
+import base64
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
 
 from service.evaluation import notes_of
-from service.publication.signing import is_signed
+from service.publication.signing import is_signed, key_id
 from service.statements.check import Check
 from service.statements.coverage import check_beside, check_coverage
 from service.statements.readable import check_mechanisms, check_searched
@@ -67,8 +68,9 @@ def verify_statement(document: Mapping[str, Any], *, key_id: str | None = None) 
 
     Args:
         document: as ``GET /studies/{id}/statement`` answers.
-        key_id: of the service's key where it is known from elsewhere; without it the signature only
-            shows that the document is unchanged since whoever holds the enclosed key signed it.
+        key_id: of the service's key where it is known from elsewhere, or all of that key in base64: an identifier has 64 of
+            its bits. Without it the signature only shows that the document is unchanged since whoever holds the enclosed
+            key signed it.
     """
     if document.get("schema") != SCHEMA:
         return [Check("format", False, f"expected a statement of schema {SCHEMA!r}")]
@@ -188,18 +190,20 @@ def agrees(stated: float, recomputed: float, accountant: str) -> bool:
     return stated <= recomputed * (1 + TOLERANCE) + OVERSTATEMENT + slack * max(1.0, recomputed)
 
 
-def check_signature(document: Mapping[str, Any], expected_key_id: str | None) -> list[Check]:
-    """Whether a document is unchanged since it was signed, and whether by the key that is expected.
+def check_signature(document: Mapping[str, Any], expected: str | None) -> list[Check]:
+    """Whether a document is unchanged since it was signed, and whether by the key that is expected: whole, or by its identifier.
 
     Where none is, whose signature it is stays open: anybody can sign anything with a key of their own.
     """
     if not is_signed(document):
         return [Check("signature", False, "the document was changed, or was not signed")]
-    found = document["signature"]["key_id"]
-    if expected_key_id is not None and found != expected_key_id:
-        return [Check("signature", False, f"signed by key {found}, expected {expected_key_id}")]
+    found, whole = document["signature"]["key_id"], document["signature"]["public_key"]
+    if expected is not None and expected not in (found, whole):
+        is_whole = len(expected) == len(whole)
+        named = key_id(base64.b64decode(expected)) if is_whole else expected
+        return [Check("signature", False, f"signed by key {found}, expected {named}")]
     unchanged = Check("signature", True, f"unchanged since it was signed by key {found}")
-    if expected_key_id is not None:
+    if expected is not None:
         return [unchanged]
     unknown = "unknown: anybody may have signed it with this key; give --key of who should have"
     return [unchanged, Check("signer", None, unknown)]

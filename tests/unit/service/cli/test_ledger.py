@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from service.client import Client, UnreachableError
-from service.publication import keys
+from service.publication import keys, signing
 from service.publication.signing import sign
 from tan_core.mechanism import Mechanism
 from tests.unit.service.cli.conftest import Cli
@@ -260,3 +260,18 @@ def test_a_statement_is_held_to_the_key_that_was_exported(
     assert cli("statement", "another", str(kept), "--verify").code == 1
     pem.write_text("no key")
     assert cli("statement", "--file", str(kept), "--verify", "--key", str(pem)).code == 2
+
+
+def test_a_key_of_the_same_identifier_is_another_key(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An identifier is a part of a digest: somebody may find a key for it."""
+    for module in (signing, keys):
+        monkeypatch.setattr(module, "key_id", lambda _: "0" * 16)
+    body = {name: part for name, part in DOCUMENT.items() if name != "signature"}
+    (tmp_path / "s.json").write_text(json.dumps(sign(body, keys.signing_key(tmp_path))))
+    for home, code in ((tmp_path, 0), (tmp_path / "other", 1)):
+        pem = tmp_path / "key.pem"
+        pem.write_text(keys.public_keys(home)[0].pem)
+        asked = ("statement", "--file", str(tmp_path / "s.json"), "--verify", "--key", str(pem))
+        assert cli(*asked).code == code
