@@ -25,6 +25,8 @@ class Reading:
     events_behind: int
     budgets: list[Budget]
     totals: Mapping[str, Totals]
+    is_restored: bool
+    """Whether the database is older than what left the service, or another one."""
     pool: QueuePool
 
     def collect(self) -> Iterable[Metric]:
@@ -34,6 +36,11 @@ class Reading:
         yield from _of_orchestrators(self.counts)
         yield from _of_streams(self.streams, self.events_behind)
         yield from _of_ledger(self.budgets, self.totals)
+        yield GaugeMetricFamily(
+            "tan_restored_backup",
+            "1 where the database is older than what left the service: nothing is started or charged until that is settled.",
+            value=int(self.is_restored),
+        )
         yield _of_pool(self.pool)
 
 

@@ -12,6 +12,7 @@ from service.ledger.prices import Prices, budgets
 from service.metrics.counts import count, events_behind
 from service.metrics.families import Reading
 from service.metrics.latency import make_histogram
+from service.publication.published import Published, RestoredBackupError
 
 TIMEOUT_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -66,5 +67,14 @@ class Metrics:
             events_behind=behind,
             budgets=scopes,
             totals=await self.prices.of(scopes),
+            is_restored=await self._is_restored(),
             pool=pool,
         )
+
+    async def _is_restored(self) -> bool:
+        published = Published(self._context.settings.home_path)
+        try:
+            await published.check(self._context.database, believe=False)
+        except RestoredBackupError:
+            return True
+        return False

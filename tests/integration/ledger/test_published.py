@@ -85,6 +85,7 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
             200,
             {"status": "ok", "restored_backup": True, "detail": problem["detail"]},
         )
+        assert "tan_restored_backup 1.0" in (await served.get("/metrics")).text
         assert (await served.get(f"{LEDGER}/verify")).json()["is_valid"]
 
         account = (await served.get(LEDGER)).json()
@@ -97,6 +98,7 @@ async def test_a_backup_from_before_an_export_is_refused_and_can_be_accepted_by_
         assert answer.json()["seq"] == 3
         ready = (await served.get("/readyz")).json()
         assert (ready["restored_backup"], ready["detail"]) == (False, None)
+        assert "tan_restored_backup 0.0" in (await served.get("/metrics")).text
         assert (await served.get("/studies")).status_code == 200
         entry = (await served.get(LEDGER)).json()["entries"][-1]
         assert entry["kind"] == "attest"
