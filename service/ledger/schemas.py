@@ -1,6 +1,7 @@
 """What the ledger tells: entries, reservations, accounts and the verdict on a chain."""
 
 import json
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -452,10 +453,13 @@ class RepricingRequest(View):
 def names_who_and_why(text: str) -> bool:
     """Whether it is a ``who: reason``, both stated, and nothing that a terminal would obey: it is shown beside the guarantee."""
     who, colon, reason = text.partition(":")
-    return bool(colon and who.strip() and reason.strip()) and clean_reason(text) == text
+    is_shown = clean_reason(text) == text and re.search(f"[{_REORDERS}]", text) is None
+    return is_shown and bool(colon and who.strip() and reason.strip())
 
 
-_CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+_REORDERS = r"\u202a-\u202e\u2066-\u2069"
+"""In a pattern: what has the letters after it shown in another order, so that another text is read."""
+_CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f" + _REORDERS
 """In a pattern: control characters other than a tab and the end of a line."""
 
 
