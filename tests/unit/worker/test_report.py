@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import logging
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from pydantic import SecretStr
 from service.logs.text import last_words
 from service.orchestrator.decide import OTHER_VERSION
 from service.settings import Settings
+from tan_core import log_records
 from tan_core.wire import (
     HEARTBEAT_PAUSE,
     WIRE_VERSION,
@@ -124,7 +126,10 @@ def settings(url: str) -> WorkerSettings:
 
 
 def drive_at(plane: Plane, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a driver of this process find the control plane."""
+    """Let a driver of this process find the control plane, and write its log as long as the test runs."""
+    monkeypatch.setattr(log_records, "_process", {})
+    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
+    monkeypatch.setattr(logging.root, "level", logging.root.level)
     for name, value in {
         "TAN_API_URL": plane.url,
         "TAN_RUN_ID": "s1-search",
