@@ -2,7 +2,7 @@
 
 import doctest
 import math
-from functools import partial
+from functools import partial, reduce
 from importlib import import_module
 
 import pytest
@@ -239,6 +239,19 @@ class TestAudit:
         (found,) = differences(model, inputs, labels, kept, clip_norm=1.0)
 
         assert found < 1e-5
+
+    @pytest.mark.parametrize(
+        "name", ["fp32_precision", "cudnn.fp32_precision", "cudnn.conv.fp32_precision"]
+    )
+    def test_a_precision_that_torch_was_set_to_by_its_newer_names_is_known(self, name: str) -> None:
+        *kinds, setting = name.split(".")
+        kind = reduce(getattr, kinds, torch.backends)
+        before = getattr(kind, setting)
+        setattr(kind, setting, "ieee")
+        try:
+            run(make_trainer(), 1)
+        finally:
+            setattr(kind, setting, before)
 
     def test_no_example_passes(self) -> None:
         given, settings = arguments(nn.Linear(4, 3), *make_batch((4,), examples=0))
