@@ -10,6 +10,7 @@ that goes on after its noise was rounded would tell by its last bits which numbe
 
 # Shape legend: P = parameters, flattened.
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -65,7 +66,8 @@ class NoisySum:
 
     Args:
         total_P: this rank's part; when all is finished the noisy sum. What is sent must no longer change.
-        noise_P: this rank's part of the noise; it is written to. Its type is the one that sums are made in.
+        noise: this rank's part of the noise, [P], asked for once, when a piece is complete: where it is made ahead, it is waited for
+            no sooner. It is written to, and its type is the one that sums are made in.
         pieces: of both; the same on all ranks.
         all_reduce: how a piece is summed; None: this rank is alone.
         rounded_to: what the noisy sum is rounded to, once.
@@ -74,17 +76,21 @@ class NoisySum:
     def __init__(
         self,
         total_P: Tensor,
-        noise_P: Tensor,
+        noise: Callable[[], Tensor],
         pieces: Pieces,
         all_reduce: AllReduce | None,
         *,
         rounded_to: torch.dtype,
     ) -> None:
-        self._total_P, self._noisy_P, self._pieces = total_P, noise_P, pieces
+        self._total_P, self._noise, self._pieces = total_P, noise, pieces
         self._all_reduce, self._rounded_to = all_reduce, rounded_to
         self._missing = list(pieces.counts)
         self._pending: list[Pending] = []
         self._num_sent = 0
+
+    @cached_property
+    def _noisy_P(self) -> Tensor:  # noqa: N802 - a vector
+        return self._noise()
 
     def ready(self, name: str) -> None:
         """A parameter has its part; what is complete is sent, in order.

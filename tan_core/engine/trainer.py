@@ -519,7 +519,7 @@ class Trainer:
             if following < len(pieces):
                 self._reader.expect(pieces[following])
             if sends_early and following == len(pieces):
-                # What the last piece makes final is sent at once, so the noise is there before.
+                # What the last piece makes final is sent at once, with its noise.
                 total_P = self._whole(total_P)
                 noisy = self._with_noise(total_P)
             part = clipped_sum(
@@ -590,12 +590,16 @@ class Trainer:
         )
 
     def _with_noise(self, total_P: Tensor) -> NoisySum:
-        """The noisy sum of all ranks, to be finished; noise is there, gradients may still be added."""
-        ahead = self._noise_ahead
-        noise_P = self._noise(self._steps_done) if ahead is None else ahead.take()
+        """The noisy sum of all ranks, to be finished; gradients may still be added."""
+
+        def noise() -> Tensor:
+            ahead = self._noise_ahead
+            noise_P = self._noise(self._steps_done) if ahead is None else ahead.take()
+            return noise_P.to(total_P.device, non_blocking=True)
+
         return NoisySum(
             total_P,
-            noise_P.to(total_P.device, non_blocking=True),
+            noise,
             self._pieces,
             self._all_reduce,
             rounded_to=self._told_type,

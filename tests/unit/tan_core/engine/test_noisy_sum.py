@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tan_core.engine import PrivateRandomness
 from tan_core.engine import trainer as trainer_module
 from tan_core.engine.bookkeeping import Books
+from tan_core.engine.noise_ahead import NoiseAhead
 from tan_core.engine.noisy_sum import AllReduce, NoisySum, Pieces
 from tan_core.engine.ranks import AGREED
 from tan_core.testing.tiny import tiny_images
@@ -39,7 +40,7 @@ def noisy_sum(
     total: torch.Tensor, pieces: Pieces, link: AllReduce | None, noise: torch.Tensor | None = None
 ) -> NoisySum:
     noise = torch.zeros(len(total), dtype=torch.float64) if noise is None else noise
-    return NoisySum(total, noise, pieces, link, rounded_to=torch.float32)
+    return NoisySum(total, lambda: noise, pieces, link, rounded_to=torch.float32)
 
 
 class Link:
@@ -245,3 +246,35 @@ class TestRanks:
         run(trainer, 1)
 
         assert events == [event for name in names for event in (name, "sent")]
+
+    def test_noise_that_is_made_ahead_is_waited_for_when_a_sum_is_there_and_no_sooner(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A GPU would wait for it with the only microbatch of a step."""
+        events: list[str] = []
+        gradients, take = Books.batch_gradients, NoiseAhead.take
+
+        def made(self, *arguments, **options):
+            events.append("gradients")
+            return gradients(self, *arguments, **options)
+
+        def taken(self):
+            events.append("noise")
+            return take(self)
+
+        monkeypatch.setattr(Books, "batch_gradients", made)
+        monkeypatch.setattr(NoiseAhead, "take", taken)
+        trainer = make_trainer(
+            make_run(q=0.9),
+            rank=0,
+            world_size=2,
+            all_reduce=lambda _: events.append("sent"),
+            microbatch_size=256,
+        )
+        trainer._agreed, trainer._next_audit, trainer._noise_ahead = AGREED, 9, NoiseAhead()
+        number = len(trainer.released_weights())
+        events.clear()  # of what the model was tried with
+
+        run(trainer, 2)
+
+        assert events == 2 * ["gradients", "noise", *["sent"] * number]
