@@ -81,7 +81,7 @@ def as_tensor(
     """A tensor over the same memory where torch can read and write it there, else over a copy.
 
     Raises:
-        ParameterError: they are no real numbers in one block.
+        ParameterError: they are no real numbers in one block, or lie on a GPU.
     """
     found = values if isinstance(values, Tensor) else _as_array(values, field, accepted)
     if found.ndim == 0:
@@ -94,6 +94,13 @@ def as_tensor(
     if found.is_complex() or found.is_quantized or found.layout != torch.strided:
         raise ParameterError(
             f"{field} must be dense real numbers, got {found.dtype} in layout {found.layout}",
+            field=field,
+        )
+    if not found.is_cpu:
+        # A step would end in an error of torch's once it has drawn: a draw is made and looked up on the processor.
+        raise ParameterError(
+            f"{field} must lie in the processor's memory, got a tensor on {found.device}; accepted: {field}.cpu(), of which each step "
+            "sends what it has drawn to where the model computes",
             field=field,
         )
     return found

@@ -45,7 +45,7 @@ class Reader:
         users: whose each record is; None: each is a unit of its own.
         augmentation: of every record.
         microbatch_size: views in memory at once.
-        device: where the model computes; the data stay where they are.
+        device: where the model computes; the data stay in the processor's memory.
         dtype: that the model reads.
     """
 

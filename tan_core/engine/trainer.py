@@ -134,7 +134,7 @@ class Trainer:
         all_reduce: sums a tensor over all ranks in place, or begins to and returns what can be waited for;
             needed when ``world_size`` > 1. It is given pieces of the sum, the same ones on every rank, in
             float64 where the run is private; at the first steps also what tells whether the ranks agree.
-        device: where the model computes; the data stay where they are.
+        device: where the model computes; the data stay in the processor's memory.
 
     Raises:
         ParameterError: the arguments do not fit each other; the message names the field.

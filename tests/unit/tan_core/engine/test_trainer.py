@@ -576,6 +576,22 @@ class TestArguments:
         assert error.value.field == "device"
         assert str(device) in str(error.value)
 
+    @pytest.mark.parametrize("field", ["inputs", "labels", "users"])
+    def test_data_elsewhere_than_in_the_processors_memory_are_refused(self, field: str) -> None:
+        inputs, labels = map(torch.from_numpy, tiny_images())
+        data = {"inputs": inputs, "labels": labels, "users": torch.arange(NUM_EXAMPLES)}
+        message = (
+            rf"{field} must lie in the processor's memory, .* meta; accepted: {field}\.cpu\(\)"
+        )
+
+        with pytest.raises(ParameterError, match=message):
+            make_trainer(**data | {field: data[field].to("meta")})
+        if field == "users":
+            return
+        del data["users"]
+        with pytest.raises(ParameterError, match=message):
+            make_trainer().evaluate(**data | {field: data[field].to("meta")})
+
     def test_numbers_of_numpy_are_numbers(self) -> None:
         one, two = (
             run(make_trainer(microbatch_size=size, rank=rank, world_size=world), 2)
