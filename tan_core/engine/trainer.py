@@ -172,7 +172,7 @@ class Trainer:
         if world_size > 1 and all_reduce is None:
             raise ParameterError(f"all_reduce is needed for {world_size} ranks", field="all_reduce")
         is_private = isinstance(execution, PrivateRun)
-        place, shape = device_of(device, torch.float64 if is_private else None), records.shape[1:]
+        place, shape = device_of(device), records.shape[1:]
         check_model(model)
         if is_private:
             check_independence(model, shape)

@@ -45,15 +45,15 @@ def _check_kind(field: str, value: object, kind: Any, accepted: str) -> None:
         )
 
 
-def device_of(device: str | torch.device, dtype: torch.dtype | None = None) -> torch.device:
-    """The device, after a number of that type, or of torch's own, has been there and back.
+def device_of(device: str | torch.device) -> torch.device:
+    """The device, after a number in float64, the type of norms, has been there and back.
 
     Raises:
         ParameterError: torch knows no such device, or cannot compute on it here.
     """
     try:
         found = torch.device(device)
-        torch.ones(1, device=found, dtype=dtype).item()
+        torch.ones(1, device=found, dtype=torch.float64).item()
     # A build of torch without the device asserts that it has it.
     except (RuntimeError, TypeError, AssertionError, OverflowError) as error:
         here = ", ".join(["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))])

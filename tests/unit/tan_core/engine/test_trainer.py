@@ -576,6 +576,24 @@ class TestArguments:
         assert error.value.field == "device"
         assert str(device) in str(error.value)
 
+    @pytest.mark.parametrize("is_private", [True, False], ids=["private", "simulated"])
+    def test_so_is_one_without_float64_in_which_norms_are(
+        self, is_private: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As Apple's GPUs are."""
+
+        def ones(*size, dtype=None, **options):
+            if dtype == torch.float64:
+                raise TypeError("the framework doesn't support float64")
+            return torch.full(size, 1.0, dtype=dtype, **options)
+
+        monkeypatch.setattr(torch, "ones", ones)
+        execution = make_run() if is_private else Simulation.of(make_run(), expected_batch_size=6)
+        with pytest.raises(ParameterError, match=r"cannot compute here: .*float64") as error:
+            make_trainer(execution)
+
+        assert error.value.field == "device"
+
     @pytest.mark.parametrize("field", ["inputs", "labels", "users"])
     def test_data_elsewhere_than_in_the_processors_memory_are_refused(self, field: str) -> None:
         inputs, labels = map(torch.from_numpy, tiny_images())
