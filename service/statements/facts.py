@@ -69,6 +69,10 @@ class Facts:
     """Whether ranges or choices of columns were stated when the dataset was registered."""
     has_found_columns: bool = False
     """Whether it is a table whose columns were taken for what is in them: all that hold numbers."""
+    has_unnamed_classes: bool = False
+    """Whether classes are numbers or folders, which nobody listed when the dataset was registered."""
+    has_encoded_images: bool = False
+    """Whether records are image files, each of which says whether it is grey."""
     learnt_from: str | None = None
     """As in the plan: the trial of a search that was not accounted whose parameters the study has."""
     precision: Precision

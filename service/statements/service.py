@@ -84,6 +84,8 @@ async def _facts(session: AsyncSession, study: Study) -> Facts:
         planned_steps=run.steps,
         has_stated_columns=any(not isinstance(each, str) for each in dataset.features or []),
         has_found_columns=dataset.source == "table" and not dataset.features,
+        has_unnamed_classes=dataset.source != "digits" and dataset.classes is None,
+        has_encoded_images=dataset.source in ("parquet", "image_folder"),
         learnt_from=study.plan.get("learnt_from"),
         precision=TrainerConfig.model_validate(run.assignment["trainer"]).precision,
         waiver=dataset.waiver,

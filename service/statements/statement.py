@@ -106,6 +106,14 @@ OF_FOUND_COLUMNS = (
     "Which columns of the table are read was not stated: those that hold numbers, which one {unit} with a word may change in a file "
     "that tells no types. It is treated as fixed and public.",
 )
+OF_UNNAMED_CLASSES = (
+    "Classes were not named when the data was registered. How many there are, and which number each has, may follow from the labels and "
+    "class folders that are there, and so from one {unit} that alone is of its class. It is treated as fixed and public.",
+)
+OF_IMAGES = (
+    "Images are read in grey where all of them are grey, and in colours where one is not, which one {unit} may change. The shape of "
+    "what is read is treated as fixed and public.",
+)
 OF_A_TRIALS_WEIGHTS = {
     True: "The private run began with the weights that trial {trial} of the search had left. They are made of that trial's "
     "noisy sums alone, which are in the events.",
@@ -271,6 +279,8 @@ def _assumptions(facts: Facts, executed: Mechanism) -> list[str]:
         *(each.format(unit=unit) for each in IN_BFLOAT16 if facts.precision is Precision.BFLOAT16),
         *(OF_COLUMNS if facts.has_stated_columns else ()),
         *(each.format(unit=unit) for each in OF_FOUND_COLUMNS if facts.has_found_columns),
+        *(each.format(unit=unit) for each in OF_UNNAMED_CLASSES if facts.has_unnamed_classes),
+        *(each.format(unit=unit) for each in OF_IMAGES if facts.has_encoded_images),
         *(() if facts.spec.train.class_shares is None else OF_SHARES),
         *(
             each.format(unit=unit, scored=SCORED_ALIKE if is_balanced else SCORED[unit])

@@ -1,10 +1,14 @@
 """Studies that search nothing: their own hyper-parameters are trained, and all that reads the data is charged."""
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from service.db.tables import Run
 from service.statements.verify import verify_statement
 from tests.fixtures.api import register_table
+from tests.support.image_files import image_shards
 from tests.support.world import World
 
 GIVEN = {"accounting": "no_search", "trials": 0, "space": {}}
@@ -82,6 +86,35 @@ async def test_data_that_nobody_may_search_can_be_trained_on(world: World, tmp_p
     await world.tick(3)
 
     assert (await world.study(study_id))["state"] == "training"
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({}, ["alone is of its class", "read in grey where"]),
+        ({"classes": ["a", "b", "c", "d"]}, ["read in grey where"]),
+    ],
+    ids=["unnamed", "named"],
+)
+async def test_its_statement_says_what_one_record_may_change_for_all(
+    world: World, tmp_path: Path, named: dict[str, Any], said: list[str]
+) -> None:
+    path = image_shards(tmp_path / "images", rows=100)
+    sent = {"name": "images", "path": str(path), "epsilon": 10.0, "delta": 1e-3, **named}
+    registered = await world.client.post("/datasets", json=sent)
+    assert registered.status_code == 201, registered.text
+    train = {"batch_size": 32, "steps": 100}
+    study_id = await world.submit(dataset="images", search=GIVEN, train=train)
+    await world.tick(3)
+    await world.begin_segment(study_id, 0, 100)
+    await world.finish_private(study_id)
+    await world.tick(2)
+
+    statement = (await world.client.get(f"/studies/{study_id}/statement")).json()
+
+    for words in ["alone is of its class", "read in grey where"]:
+        assert any(words in each for each in statement["assumptions"]) is (words in said)
+    assert not any(check.is_bad for check in verify_statement(statement))
 
 
 async def test_a_cancel_while_it_waits_for_approval_gives_all_back(world: World) -> None:

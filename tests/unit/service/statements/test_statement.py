@@ -319,6 +319,25 @@ class TestBuild:
         assert "one record with a word" in said
         assert said.endswith("treated as fixed and public.")
 
+    @pytest.mark.parametrize(("column", "unit"), [("record", "record"), ("writer", "user")])
+    @pytest.mark.parametrize(
+        ("found", "by"),
+        [
+            ("has_unnamed_classes", "one {} that alone is of its class"),
+            ("has_encoded_images", "in colours where one is not, which one {} may change"),
+        ],
+    )
+    def test_what_one_record_may_change_for_all_is_among_the_assumptions(
+        self, found, by, column, unit
+    ):
+        facts = make_facts(unit=column, records_per_unit=1)
+
+        stated, of_others = (build(each) for each in (replace(facts, **{found: True}), facts))
+
+        [said] = set(stated["assumptions"]) - set(of_others["assumptions"])
+        assert by.format(unit) in said
+        assert said.endswith("is treated as fixed and public.")
+
     def test_records_of_other_data_are_among_the_assumptions(self):
         """Of what was trained on, and of what a search read as public."""
         of_staff = SharedRecords(dataset="staff", public=False, shared=1500, of=2500)
