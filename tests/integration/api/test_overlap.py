@@ -1,6 +1,7 @@
 """Records of one dataset in another: refused, or accepted by name in the ledger."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from service.settings import Settings
 ACCEPTED = "Dr. Rivera: the shared records are of the staff, who were asked"
 
 
-def write(folder: Path, name: str, rows: range) -> str:
+def write(folder: Path, name: str, rows: Iterable[int]) -> str:
     path = folder / name
     lines = (f"{i / 7:.4f},{i % 11},{i % 2}" for i in rows)
     path.write_text("\n".join(["a,b,label", *lines]) + "\n")
@@ -95,6 +96,22 @@ async def test_a_few_alike_are_nothing(client: httpx.AsyncClient, tmp_path: Path
 
     assert answer.status_code == 201, answer.text
     assert answer.json()["overlap"] is None
+
+
+@pytest.mark.usefixtures("alpha")
+@pytest.mark.parametrize(("guess", "status"), [(17, 409), (9000, 200)], ids=["there", "not"])
+async def test_who_may_register_learns_whether_a_guessed_record_is_there(
+    client: httpx.AsyncClient, tmp_path: Path, guess: int, status: int
+) -> None:
+    """No epsilon covers it, and docs/sharp_edges.md says so: it is for admins alone, and in the audit."""
+    path = write(tmp_path, "b.csv", [guess, *range(5000, 5098)])
+
+    answer = await client.post("/datasets?dry_run=true", json=body("guess", path))
+
+    assert answer.status_code == status, answer.text
+    assert ("1 of its 99 distinct records" in answer.text) is (status == 409)
+    said = (await client.get("/audit")).json()["items"][0]
+    assert (said["target"], said["status"]) == ("guess/dry run", status)
 
 
 @pytest.mark.usefixtures("alpha")
