@@ -17,6 +17,8 @@ from tan_core.errors import ParameterError
 
 _TOLERANCE: Final = 1e-3
 """Of a length. Other draws of equal length agree so well in one of a thousand, and in every tensor never."""
+_REPEATED: Final = 1e-5
+"""Of a length. What a model writes anew each time it runs differs by less, where it is the same."""
 _NOTHING: Final = 1e-6
 """Of tensors that are round-off themselves."""
 _LARGEST: Final = 1e100
@@ -37,7 +39,28 @@ def sketch(model: nn.Module) -> Sketch:
         (6.0, dict_keys(['weight']))
     """
     frozen = ((name, p) for name, p in model.named_parameters() if not p.requires_grad)
-    return {name: _numbers(value) for name, value in (*frozen, *model.named_buffers())}
+    return {name: _numbers(value) for name, value in frozen} | sketch_of_buffers(model)
+
+
+@torch.no_grad()
+def sketch_of_buffers(model: nn.Module) -> Sketch:
+    """Of a model's buffers alone, which are small mostly."""
+    return {name: _numbers(value) for name, value in model.named_buffers()}
+
+
+def changed(before: Sketch, now: Sketch) -> str | None:
+    """The first tensor by name that is another one by now, or came into being, or is gone; None where all are as they were.
+
+    Example:
+        >>> changed({"mean": (1.0, 1.0)}, {"mean": (1.0 + 1e-9, 1.0)}), changed({"mean": (1.0, 1.0)}, {"mean": (1.1, 1.0)})
+        (None, 'mean')
+    """
+    names = sorted({*before, *now})
+    return next((name for name in names if not _is_same(before.get(name), now.get(name))), None)
+
+
+def _is_same(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
+    return one is not None and other is not None and is_close(one, other, tolerance=_REPEATED)
 
 
 def numbers_of(tensors: Iterable[Tensor]) -> tuple[float, float]:
@@ -67,9 +90,11 @@ def check_sketch(found: object, own: Sketch) -> None:
             )
 
 
-def is_close(one: tuple[float, float], other: tuple[float, float]) -> bool:
+def is_close(
+    one: tuple[float, float], other: tuple[float, float], *, tolerance: float = _TOLERANCE
+) -> bool:
     """Whether two tensors are the same, but for last digits, by their numbers."""
-    slack = _TOLERANCE * max(one[0], other[0]) + _NOTHING
+    slack = tolerance * max(one[0], other[0]) + _NOTHING
     return all(abs(a - b) <= slack for a, b in zip(one, other, strict=True))
 
 

@@ -29,7 +29,14 @@ from tan_core.engine.clipping import class_weights, clipping_rule
 from tan_core.engine.coverage import check_coverage
 from tan_core.engine.divergence import is_diverged
 from tan_core.engine.flat import FlatParameters
-from tan_core.engine.frozen import Sketch, check_sketch, numbers_of, sketch
+from tan_core.engine.frozen import (
+    Sketch,
+    changed,
+    check_sketch,
+    numbers_of,
+    sketch,
+    sketch_of_buffers,
+)
 from tan_core.engine.gradients import check_model, clipped_sum
 from tan_core.engine.independence import check_independence
 from tan_core.engine.inputs import (
@@ -58,7 +65,7 @@ from tan_core.engine.trainer_checks import (
 )
 from tan_core.engine.users import Users
 from tan_core.engine.verdicts import check_once
-from tan_core.errors import ParameterError
+from tan_core.errors import AuditError, ParameterError
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
 from tan_core.models.low_rank import merged
@@ -104,6 +111,8 @@ class Trainer:
     * The noisy sum is divided by the fixed expected batch size, never by the number drawn.
     * The first step, and one now and then, is audited: an example of it must have been clipped by the
       norm of the gradient that it has alone, by plain autograd (:mod:`~tan_core.engine.audit`).
+    * No step changes a buffer of the model, which would hold examples without noise: that is looked at with each audit, and before
+      weights are released.
     * It refuses to take more steps than the mechanism has.
     * ``torch.manual_seed`` and ``numpy.random.seed`` have no influence.
     * Threads wait for each other: one that evaluates, or takes a state or a copy, for the end of a step of another, and that for it.
@@ -193,6 +202,7 @@ class Trainer:
         )
         self._model = model.to(place)
         self._flat = FlatParameters(self._model)
+        self._fixed = sketch_of_buffers(self._model)
         self._reader = Reader(
             inputs=records,
             labels=classes,
@@ -366,10 +376,12 @@ class Trainer:
 
         Raises:
             ParameterError: they are of another shape.
+            AuditError: a buffer of the model is no longer what it was.
         """
         chosen = self.released if weights_P is None else weights_P
         check_weights(chosen, self._flat.vector)
         with self._alone:
+            self._check_buffers()
             weights = {name: value.detach() for name, value in self._model.state_dict().items()}
             released = self._flat.views(chosen)
             # A shared parameter has several names in the model and one in the vector.
@@ -569,7 +581,18 @@ class Trainer:
             rule=clipping_rule(self._config),
             precision=self._config.precision,
         )
+        self._check_buffers()
         self._next_audit = self._steps_done + steps_between_audits(self._mechanism.steps)
+
+    def _check_buffers(self) -> None:
+        """What a model does under a condition that no check before the run meets, such as a large batch, shows here."""
+        name = changed(self._fixed, sketch_of_buffers(self._model))
+        if name is not None:
+            raise AuditError(
+                f"an audit failed: buffer {name!r} of the model is no longer what it was. What runs write there is made of examples, without "
+                "clipping and noise, moves the gradients of others, and would be released with the weights; accepted: a model that "
+                "leaves its buffers as they are, in batches of any size"
+            )
 
     def _stats(self, num_drawn: int, losses: list[Tensor], norms: list[Tensor]) -> StepStats:
         step = self._steps_done + 1

@@ -33,6 +33,25 @@ class MixesLargeBatches(nn.Module):
         return x - x.sum(0) if len(x) > 4 else x
 
 
+class KeepsAMean(nn.Module):
+    """Of batches that no check before a run has, and so slowly that an example's norm alone is the same."""
+
+    mean: torch.Tensor
+
+    def __init__(self, *, weight: float = 1e-3, after: int = 0) -> None:
+        super().__init__()
+        self.weight, self.batches_left = weight, after
+        self.register_buffer("mean", torch.ones(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mean = self.mean.clone()
+        if len(x) > 4:
+            self.batches_left -= 1
+        if len(x) > 4 and self.batches_left < 0:
+            self.mean.lerp_(x.abs().mean(0), self.weight)
+        return x / mean
+
+
 class UsesAWeightTwice(nn.Module):
     """Once by its layer, once behind its back."""
 
@@ -51,6 +70,10 @@ def mixing_model(inputs: int = 4) -> nn.Module:
     for parameter in model.parameters():
         parameter.data.uniform_(-1, 1, generator=generator)
     return model
+
+
+def keeping_model(**changes) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), KeepsAMean(**changes), nn.Linear(64, 3))
 
 
 def make_batch(shape, examples: int = 6, views: int = 2):
@@ -279,6 +302,29 @@ class TestInTheTrainer:
 
         assert trainer.steps_done == 0
         assert torch.equal(trainer.state().tensors["parameters"], before)
+
+    @pytest.mark.parametrize("is_private", [True, False])
+    def test_a_model_that_keeps_a_mean_of_its_batches_takes_no_step(self, is_private: bool) -> None:
+        execution = make_run(q=0.5)
+        if not is_private:
+            execution = Simulation.of(execution, expected_batch_size=29)
+        trainer = make_trainer(execution, model=keeping_model())
+
+        with pytest.raises(AuditError, match=r"buffer '1\.mean'"):
+            trainer.step()
+
+        assert trainer.steps_done == 0
+
+    def test_what_was_kept_between_audits_is_not_released(self) -> None:
+        trainer = run(make_trainer(make_run(q=0.5), model=keeping_model(after=2)), 5)
+
+        with pytest.raises(AuditError, match=r"buffer '1\.mean'"):
+            trainer.released_weights()
+
+    def test_a_buffer_that_is_written_anew_and_stays_the_same_is_released(self) -> None:
+        trainer = run(make_trainer(make_run(q=0.5), model=keeping_model(weight=0.0)), 5)
+
+        assert torch.equal(trainer.released_weights()["1.mean"], torch.ones(64))
 
     @pytest.fixture
     def audited(self, monkeypatch) -> list[int]:
