@@ -39,7 +39,7 @@ def sketch(model: nn.Module) -> Sketch:
         (6.0, dict_keys(['weight']))
     """
     frozen = ((name, p) for name, p in model.named_parameters() if not p.requires_grad)
-    return {name: _numbers(value) for name, value in frozen} | sketch_of_buffers(model)
+    return {**{name: _numbers(value) for name, value in frozen}, **sketch_of_buffers(model)}
 
 
 @torch.no_grad()
