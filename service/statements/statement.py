@@ -71,7 +71,8 @@ OF_A_CAP = (
 )
 IN_BFLOAT16 = (
     "The passes through the model ran in bfloat16. The norm of each {unit}'s gradient and the sum that it bounds were "
-    "made in float32 of the same rounded numbers, so what the passes round does not enter the bound.",
+    "made in float32 of the same rounded numbers, so what the passes round does not enter the bound of its own part. A processor that "
+    "rounds otherwise in batches of another size may let one {unit} move the gradients of others, by what is rounded.",
 )
 OF_BOTH_SPLITS = (
     "Which {unit}s are in the training split and which in the validation split is treated as fixed and public, and so "

@@ -225,6 +225,7 @@ class TestBuild:
         assert rounded["events"] == exact["events"]
         [added] = set(rounded["assumptions"]) - set(exact["assumptions"])
         assert added.startswith("The passes through the model ran in bfloat16")
+        assert "may let one record move the gradients of others" in added
         document = sign(rounded, key)
         assert bad_checks(document) == []
         document["training"]["precision"] = "float32"
