@@ -59,7 +59,7 @@ class TooHardError(AccountantError):
 
 
 class AuditError(TanError, RuntimeError):
-    """The engine did not clip an example by the norm of its own gradient, or a step changed a buffer of the model."""
+    """The engine did not clip an example by the norm of its own gradient, or a step changed what is not trained."""
 
 
 class UnaccountedError(TanError, TypeError):

@@ -49,18 +49,17 @@ def sketch_of_buffers(model: nn.Module) -> Sketch:
 
 
 def changed(before: Sketch, now: Sketch) -> str | None:
-    """The first tensor by name that is another one by now, or came into being, or is gone; None where all are as they were.
+    """The first tensor of those of now that is another one than before, or was not there, by name; None where there is none.
 
     Example:
         >>> changed({"mean": (1.0, 1.0)}, {"mean": (1.0 + 1e-9, 1.0)}), changed({"mean": (1.0, 1.0)}, {"mean": (1.1, 1.0)})
         (None, 'mean')
     """
-    names = sorted({*before, *now})
-    return next((name for name in names if not _is_same(before.get(name), now.get(name))), None)
+    return next((name for name in sorted(now) if not _is_same(before.get(name), now[name])), None)
 
 
-def _is_same(one: tuple[float, float] | None, other: tuple[float, float] | None) -> bool:
-    return one is not None and other is not None and is_close(one, other, tolerance=_REPEATED)
+def _is_same(one: tuple[float, float] | None, other: tuple[float, float]) -> bool:
+    return one is not None and is_close(one, other, tolerance=_REPEATED)
 
 
 def numbers_of(tensors: Iterable[Tensor]) -> tuple[float, float]:

@@ -112,7 +112,7 @@ class Trainer:
     * The first step, and one now and then, is audited: an example of it must have been clipped by the
       norm of the gradient that it has alone, by plain autograd (:mod:`~tan_core.engine.audit`).
     * No step changes a buffer of the model, which would hold examples without noise: that is looked at with each audit, and before
-      weights are released.
+      weights are released. Frozen weights of a private run are looked at then, too.
     * It refuses to take more steps than the mechanism has.
     * ``torch.manual_seed`` and ``numpy.random.seed`` have no influence.
     * Threads wait for each other: one that evaluates, or takes a state or a copy, for the end of a step of another, and that for it.
@@ -202,7 +202,7 @@ class Trainer:
         )
         self._model = model.to(place)
         self._flat = FlatParameters(self._model)
-        self._fixed = sketch_of_buffers(self._model)
+        self._fixed = self._frozen if is_private else sketch_of_buffers(self._model)
         self._reader = Reader(
             inputs=records,
             labels=classes,
@@ -376,12 +376,13 @@ class Trainer:
 
         Raises:
             ParameterError: they are of another shape.
-            AuditError: a buffer of the model is no longer what it was.
+            AuditError: a buffer of the model is no longer what it was, or a frozen weight of a private run.
         """
         chosen = self.released if weights_P is None else weights_P
         check_weights(chosen, self._flat.vector)
         with self._alone:
-            self._check_buffers()
+            is_private = isinstance(self._execution, PrivateRun)
+            self._check_fixed(sketch if is_private else sketch_of_buffers)
             weights = {name: value.detach() for name, value in self._model.state_dict().items()}
             released = self._flat.views(chosen)
             # A shared parameter has several names in the model and one in the vector.
@@ -581,17 +582,17 @@ class Trainer:
             rule=clipping_rule(self._config),
             precision=self._config.precision,
         )
-        self._check_buffers()
+        self._check_fixed(sketch_of_buffers)
         self._next_audit = self._steps_done + steps_between_audits(self._mechanism.steps)
 
-    def _check_buffers(self) -> None:
+    def _check_fixed(self, found: Callable[[nn.Module], Sketch]) -> None:
         """What a model does under a condition that no check before the run meets, such as a large batch, shows here."""
-        name = changed(self._fixed, sketch_of_buffers(self._model))
+        name = changed(self._fixed, found(self._model))
         if name is not None:
             raise AuditError(
-                f"an audit failed: buffer {name!r} of the model is no longer what it was. What runs write there is made of examples, without "
-                "clipping and noise, moves the gradients of others, and would be released with the weights; accepted: a model that "
-                "leaves its buffers as they are, in batches of any size"
+                f"an audit failed: {name!r} of the model, which is not trained, is no longer what it was. What runs write there is made of "
+                "examples, without clipping and noise, moves the gradients of others, and would be released with the weights; accepted: a "
+                "model that leaves its buffers and what is frozen as they are, in batches of any size"
             )
 
     def _stats(self, num_drawn: int, losses: list[Tensor], norms: list[Tensor]) -> StepStats:

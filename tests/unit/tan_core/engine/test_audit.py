@@ -38,10 +38,13 @@ class KeepsAMean(nn.Module):
 
     mean: torch.Tensor
 
-    def __init__(self, *, weight: float = 1e-3, after: int = 0) -> None:
+    def __init__(self, *, weight: float = 1e-3, after: int = 0, is_parameter: bool = False) -> None:
         super().__init__()
         self.weight, self.batches_left = weight, after
-        self.register_buffer("mean", torch.ones(64))
+        if is_parameter:
+            self.mean = nn.Parameter(torch.ones(64), requires_grad=False)
+        else:
+            self.register_buffer("mean", torch.ones(64))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         mean = self.mean.clone()
@@ -310,15 +313,18 @@ class TestInTheTrainer:
             execution = Simulation.of(execution, expected_batch_size=29)
         trainer = make_trainer(execution, model=keeping_model())
 
-        with pytest.raises(AuditError, match=r"buffer '1\.mean'"):
+        with pytest.raises(AuditError, match=r"'1\.mean' of the model"):
             trainer.step()
 
         assert trainer.steps_done == 0
 
-    def test_what_was_kept_between_audits_is_not_released(self) -> None:
-        trainer = run(make_trainer(make_run(q=0.5), model=keeping_model(after=2)), 5)
+    @pytest.mark.parametrize(
+        "kept", [{"after": 2}, {"is_parameter": True}], ids=["buffer", "frozen"]
+    )
+    def test_what_no_audit_has_seen_is_not_released(self, kept) -> None:
+        trainer = run(make_trainer(make_run(q=0.5), model=keeping_model(**kept)), 5)
 
-        with pytest.raises(AuditError, match=r"buffer '1\.mean'"):
+        with pytest.raises(AuditError, match=r"'1\.mean' of the model"):
             trainer.released_weights()
 
     def test_a_buffer_that_is_written_anew_and_stays_the_same_is_released(self) -> None:
