@@ -12,7 +12,7 @@ from torch.nn import functional
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.clipping import ClippingRule, per_example_clipping
 from tan_core.engine.gradients import clipped_sum
-from tan_core.engine.probe import IN_CUDNN, gradients
+from tan_core.engine.probe import gradients
 from tan_core.errors import AuditError
 from tan_core.spec.train import Precision
 
@@ -31,6 +31,9 @@ _ROUND_OFF = 1e-3
 _AUDITS_PER_RUN = 50
 _LEAST_STEPS_BETWEEN = 250
 """An audit takes about as long as a step on 16 small images: half a percent of 250 of them."""
+
+_IN_CUDNN: Final = ("conv", "rnn")
+"""Each by itself: of both, where they were set apart, torch refuses to say whether they may be in TF32."""
 
 _FAILURE = (
     "an audit failed: what an example was clipped by is not the norm of the gradient that it has alone, "
@@ -63,7 +66,7 @@ def tolerance(model: nn.Module, precision: Precision) -> float:
     """
     found = [each for each in model.parameters() if each.is_floating_point()]
     is_coarse = any(torch.finfo(each.dtype).bits < 32 for each in found)
-    if any(getattr(torch.backends.cudnn, kind).fp32_precision == "tf32" for kind in IN_CUDNN):
+    if any(getattr(torch.backends.cudnn, kind).fp32_precision == "tf32" for kind in _IN_CUDNN):
         is_coarse |= any(each.is_cuda and each.dtype == torch.float32 for each in found)
     return TOLERANCE[Precision.BFLOAT16 if is_coarse else precision]
 

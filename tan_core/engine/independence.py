@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tan_core.engine.probe import INSTEAD_OF_ZERO, fed, fill_zeros, is_random, logits, without_tf32
+from tan_core.engine.probe import INSTEAD_OF_ZERO, fed, fill_zeros, is_random, logits
 from tan_core.errors import ModelError
 
 _TOLERANCE = 1e-3
@@ -22,7 +22,6 @@ _QUIET, _LOUD = 1e-2, 1e3
 
 
 @torch.no_grad()
-@without_tf32()
 def check_independence(model: nn.Module, shape: Sequence[int]) -> None:
     """Refuse a model whose output for one example depends on anything but that example.
 

@@ -1,8 +1,6 @@
 """A copy of a model that runs on random inputs: what a check can see without reading data."""
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +8,6 @@ from torch import Tensor, nn
 from tan_core.errors import ParameterError, TanError
 
 INSTEAD_OF_ZERO = 0.1
-IN_CUDNN: Final = ("conv", "rnn")
-"""What torch lets cuDNN make in TF32, each by itself: of both, where they were set apart, it refuses to say."""
 
 
 def fed(model: nn.Module) -> Tensor:
@@ -26,20 +22,6 @@ def fed(model: nn.Module) -> Tensor:
 def is_random(parameter: Tensor) -> bool:
     """Whether random values can stand for its own: not for indices or truth values, which are frozen."""
     return parameter.is_floating_point() or parameter.is_complex()
-
-
-@contextmanager
-def without_tf32() -> Generator[None]:
-    """While the block runs a GPU rounds nothing that it convolves: which products it would round may depend on how large a batch is."""
-    kinds = [getattr(torch.backends.cudnn, name) for name in IN_CUDNN]
-    before = [kind.fp32_precision for kind in kinds]
-    try:
-        for kind in kinds:
-            kind.fp32_precision = "ieee"
-        yield
-    finally:
-        for kind, was in zip(kinds, before, strict=True):
-            kind.fp32_precision = was
 
 
 @torch.no_grad()

@@ -266,24 +266,3 @@ class TestCheckIndependence:
 
         assert results.attempted
         assert not results.failed
-
-
-class RoundsBatches(nn.Linear):
-    """As a GPU may, and coarser: several examples in TF32, one alone in float32."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        may_round = torch.backends.cudnn.conv.fp32_precision == "tf32"
-        return super().forward((64 * x).round() / 64 if may_round and len(x) > 1 else x)
-
-
-@pytest.mark.parametrize("legacy", [True, False], ids=["tf32", "float32"])
-def test_what_a_gpu_rounds_by_the_size_of_a_batch_mixes_no_examples(legacy: bool) -> None:
-    torch.manual_seed(0)
-    model = RoundsBatches(16, 16)
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = legacy
-    try:
-        check_independence(model, (16,))
-        assert torch.backends.cudnn.allow_tf32 == legacy
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
