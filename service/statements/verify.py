@@ -46,6 +46,7 @@ MAX_CURVE = 10
 _FEW_EVENTS = 8  # up to which the finest step sets the grid
 _GRID_FRACTION = 0.04
 _MAX_SIZE = 10**12  # examples
+_KEY_BYTES = 32  # of Ed25519
 _MAX_POINTS = 2**25  # that the library may look at; the ones who issue statements stop at a quarter
 _RELATIONS = {
     "add_or_remove_one": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -199,14 +200,22 @@ def check_signature(document: Mapping[str, Any], expected: str | None) -> list[C
         return [Check("signature", False, "the document was changed, or was not signed")]
     found, whole = document["signature"]["key_id"], document["signature"]["public_key"]
     if expected is not None and expected not in (found, whole):
-        is_whole = len(expected) == len(whole)
-        named = key_id(base64.b64decode(expected)) if is_whole else expected
-        return [Check("signature", False, f"signed by key {found}, expected {named}")]
+        said = f"signed by key {found}, expected {_identifier(expected)}"
+        return [Check("signature", False, said)]
     unchanged = Check("signature", True, f"unchanged since it was signed by key {found}")
     if expected is not None:
         return [unchanged]
     unknown = "unknown: anybody may have signed it with this key; give --key of who should have"
     return [unchanged, Check("signer", None, unknown)]
+
+
+def _identifier(expected: str) -> str:
+    """Of a whole key; anything else is one, or was written for one."""
+    try:
+        whole = base64.b64decode(expected, validate=True)
+    except ValueError:
+        return expected
+    return key_id(whole) if len(whole) == _KEY_BYTES else expected
 
 
 def _check_epsilon(statement: Mapping[str, Any]) -> list[Check]:

@@ -275,3 +275,13 @@ def test_a_key_of_the_same_identifier_is_another_key(
         pem.write_text(keys.public_keys(home)[0].pem)
         asked = ("statement", "--file", str(tmp_path / "s.json"), "--verify", "--key", str(pem))
         assert cli(*asked).code == code
+
+
+@pytest.mark.parametrize("said", ["x" * 44, "x" * 43 + "!", "é" * 44, "="])
+def test_an_identifier_that_is_none_is_said_as_it_was_written(
+    cli: Cli, tmp_path: Path, said: str
+) -> None:
+    (tmp_path / "s.json").write_text(json.dumps(DOCUMENT))
+    done = cli("statement", "--file", str(tmp_path / "s.json"), "--verify", "--key-id", said)
+    assert done.code == 1
+    assert f"expected {said}" in done.out.replace("\n", " ")
