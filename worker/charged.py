@@ -95,6 +95,7 @@ class ChargedRun:
         )
         self._mean = MeanOfLast(self._trainer, steps=max(1, mechanism.steps // CURVE_POINTS))
         self._accuracy: float | None = None
+        self._trainer.rehearse(num_scored=len(data.validation[1]))
         if charge(mechanism.steps) < mechanism.steps:
             raise NotChargedError(USED_UP)
         self._seconds = time.monotonic() - started

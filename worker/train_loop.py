@@ -140,6 +140,8 @@ def _train(
     train = inputs("train", progressed=told("features of train"))
     trainer = build_trainer(assignment, begun_from, train, team)
     trainer.progressed = progressed
+    # Also before that: what does not fit beside the data, or fails on a whole microbatch.
+    trainer.rehearse(num_scored=0 if test is None else len(test))
     is_stopped = go_on(trainer, assignment, team, leader)
     started = time.monotonic()
     is_stopped = is_stopped or run_segments(trainer, assignment, team, leader)

@@ -97,18 +97,48 @@ class Reader:
     def gathered(self, units: Tensor, draw: Draw) -> Shown[Tensor]:
         """The same, in a row."""
         records_UR, shares_UR = self._records(units)
-        inputs = sent(self.inputs.index_select(0, records_UR.flatten()), self.device)
-        labels_UR = sent(self.labels[records_UR], self.device)
-        num_records, views = records_UR.shape[1], self.augmentation.views
+        inputs = self.inputs.index_select(0, records_UR.flatten())
+        views: Views | None = None
         if draw.views is not None:
             at_UR = torch.searchsorted(draw.units, units)[:, None] * self._most_records
-            at_UR = at_UR + torch.arange(num_records)
+            at_UR = at_UR + torch.arange(records_UR.shape[1])
             if shares_UR is not None:
                 # What fills up is the first record over again: a view of its own might be left out, and its user with
                 # it, for no other reason than how many records those beside it have.
                 at_UR = at_UR.where(shares_UR > 0, at_UR[:, :1])
-            inputs = draw.views[at_UR.flatten()].of(inputs)
-        inputs = self.as_read(inputs)
+            views = draw.views[at_UR.flatten()]
+        return self._shown(inputs, self.labels[records_UR], shares_UR, views)
+
+    def made_up(self, generator: torch.Generator) -> Shown[Tensor]:
+        """As much as a model may ever read at once, of random records of class 0: nobody's."""
+        num_records = self._most_records
+        num_units = len(self.inputs) if self.users is None else len(self.users)
+        at_once = max(1, self.microbatch_size // (num_records * self.augmentation.views))
+        labels_UR = torch.zeros(min(num_units, at_once), num_records, dtype=torch.int64)
+        views = None
+        if not self.augmentation.is_identity:
+            views = self.augmentation.draw(labels_UR.numel(), generator)
+        shares_UR = None
+        if self.users is not None:
+            shares_UR = torch.full(labels_UR.shape, 1 / num_records, dtype=torch.float64)
+        records = self.random_records(labels_UR.numel(), generator)
+        return self._shown(records, labels_UR, shares_UR, views)
+
+    def random_records(self, num: int, generator: torch.Generator) -> Tensor:
+        """[num, ...], of the kind that are read: bytes, floats, or of other whole numbers, which may be indices, zeros."""
+        size, dtype = (num, *self.shape), self.inputs.dtype
+        if dtype.is_floating_point:
+            return torch.randn(size, generator=generator).to(dtype)
+        highest = 256 if dtype == torch.uint8 else 1
+        return torch.randint(0, highest, size, generator=generator).to(dtype)
+
+    def _shown(
+        self, inputs: Tensor, labels_UR: Tensor, shares_UR: Tensor | None, views_of: Views | None
+    ) -> Shown[Tensor]:
+        """Gathered records, where and as the model reads them."""
+        inputs, labels_UR = sent(inputs, self.device), sent(labels_UR, self.device)
+        inputs = self.as_read(inputs if views_of is None else views_of.of(inputs))
+        num_records, views = labels_UR.shape[1], self.augmentation.views
         if shares_UR is None or num_records == 1:
             return Shown(inputs, labels_UR[:, 0], views, None)
         return Shown(

@@ -37,7 +37,7 @@ from tan_core.engine.frozen import (
     sketch,
     sketch_of_buffers,
 )
-from tan_core.engine.gradients import check_model, clipped_sum
+from tan_core.engine.gradients import ClippedSum, check_model, clipped_sum
 from tan_core.engine.independence import check_independence
 from tan_core.engine.inputs import (
     Array,
@@ -52,7 +52,7 @@ from tan_core.engine.noisy_sum import AllReduce, NoisySum, Pieces
 from tan_core.engine.optimizers import make_optimizer
 from tan_core.engine.randomness import Randomness
 from tan_core.engine.ranks import AGREED, check_ranks
-from tan_core.engine.reading import Draw, Reader
+from tan_core.engine.reading import Draw, Reader, Shown
 from tan_core.engine.trace import Trace
 from tan_core.engine.trainer_checks import (
     check_classes,
@@ -236,6 +236,11 @@ class Trainer:
         return sketch(self._model)
 
     @property
+    def _scored_at_once(self) -> int:
+        """Records; without gradients they take far less memory than as many views of a step."""
+        return min(_EVALUATION_BATCH, 4 * self._microbatch_size)
+
+    @property
     def steps_done(self) -> int:
         """Steps taken, those before a checkpoint included."""
         return self._steps_done
@@ -259,6 +264,35 @@ class Trainer:
     def is_diverged(self) -> bool:
         """Whether a parameter is no longer a finite number."""
         return is_diverged(self._flat.vector)
+
+    @torch.no_grad()
+    def rehearse(self, *, num_scored: int = 0) -> None:
+        """Compute as much at once as a step, its audit and an evaluation may have to, of random records, and forget it.
+
+        What does not fit into memory, or fails on so many examples, ends here, before a private run is charged for a
+        step. Neither the data are read nor the run's randomness; nothing that a step depends on changes.
+
+        Args:
+            num_scored: records of the largest split that :meth:`evaluate` will be given.
+
+        Raises:
+            AuditError: in so large a batch the model mixes examples, or writes to its buffers.
+            RuntimeError: memory is short, or as of :meth:`step`.
+        """
+        with self._alone:
+            generator = torch.Generator().manual_seed(0)
+            shown = self._reader.made_up(generator)
+            # A step has the sum and its noise beside the model.
+            noise_P = torch.zeros_like(self._flat.vector, dtype=self._noise_type)
+            found = self._sum_of(shown, torch.zeros_like(self._flat.vector))
+            noise_P.add_(found.sum)
+            self._check_one(shown, found.norms[:1])
+            self.progressed()
+            if num_scored > 0:
+                num = min(num_scored, self._scored_at_once)
+                with self._books.closed():
+                    self._predictions(self._reader.random_records(num, generator))
+                self.progressed()
 
     @torch.no_grad()
     def step(self) -> StepStats:
@@ -326,8 +360,8 @@ class Trainer:
         rows = torch.arange(len(labels))
         # Not torch.inference_mode: what a layer keeps of this run, such as a mask, could not be read in a step.
         with self._alone, torch.no_grad(), self._in_place(used), self._books.closed():
-            for start in range(0, len(labels), _EVALUATION_BATCH):
-                chunk, found = slice(start, start + _EVALUATION_BATCH), None
+            for start in range(0, len(labels), self._scored_at_once):
+                chunk, found = slice(start, start + self._scored_at_once), None
                 if classifier is not None and isinstance(read, Tensor):
                     found = scores(classifier, Picked(read, rows[chunk]))
                 if found is None:
@@ -535,19 +569,7 @@ class Trainer:
                 # What the last piece makes final is sent at once, with its noise.
                 total_P = self._whole(total_P)
                 noisy = self._with_noise(total_P)
-            part = clipped_sum(
-                self._books,
-                shown.inputs,
-                shown.labels,
-                clip_norm=self._mechanism.clip_norm,
-                views=shown.views,
-                shares=shown.shares,
-                microbatch_size=self._microbatch_size,
-                rule=clipping_rule(self._config),
-                weights=None if self._class_weights is None else self._class_weights[shown.labels],
-                onto=total_P,
-                final=None if noisy is None else noisy.ready,
-            )
+            part = self._sum_of(shown, total_P, None if noisy is None else noisy.ready)
             total_P = part.sum
             losses.append(part.losses)
             norms.append(part.norms)
@@ -562,6 +584,26 @@ class Trainer:
             (noisy or self._with_noise(total_P)).finish()
         return total_P, self._stats(len(drawn), losses, norms)
 
+    def _sum_of(
+        self,
+        shown: Shown[Tensor] | Shown[Picked],
+        onto: Tensor | None,
+        final: Callable[[str], object] | None = None,
+    ) -> ClippedSum:
+        return clipped_sum(
+            self._books,
+            shown.inputs,
+            shown.labels,
+            clip_norm=self._mechanism.clip_norm,
+            views=shown.views,
+            shares=shown.shares,
+            microbatch_size=self._microbatch_size,
+            rule=clipping_rule(self._config),
+            weights=None if self._class_weights is None else self._class_weights[shown.labels],
+            onto=onto,
+            final=final,
+        )
+
     def _whole(self, total_P: Tensor | None) -> Tensor:
         """What is summed so far; zeros where nothing is."""
         return torch.zeros_like(self._flat.vector) if total_P is None else total_P
@@ -570,12 +612,16 @@ class Trainer:
         """A second opinion on one unit of this rank's share, before anything is made of the sum."""
         at = self._steps_done % len(share)
         one = slice(at, at + 1)
-        shown = self._reader.gathered(share[one], draw)
+        self._check_one(self._reader.gathered(share[one], draw), norms[one])
+        self._next_audit = self._steps_done + steps_between_audits(self._mechanism.steps)
+
+    def _check_one(self, shown: Shown[Tensor], norms: Tensor) -> None:
+        """Of the first units shown, as many as have their norms here, and of what the model must not have changed."""
         audit(
             self._model,
             shown.inputs,
-            shown.labels,
-            norms[one],
+            shown.labels[: len(norms)],
+            norms,
             clip_norm=self._mechanism.clip_norm,
             views=shown.views,
             shares=shown.shares,
@@ -583,7 +629,6 @@ class Trainer:
             precision=self._config.precision,
         )
         self._check_fixed(sketch_of_buffers)
-        self._next_audit = self._steps_done + steps_between_audits(self._mechanism.steps)
 
     def _check_fixed(self, found: Callable[[nn.Module], Sketch]) -> None:
         """What a model does under a condition that no check before the run meets, such as a large batch, shows here."""

@@ -118,6 +118,21 @@ def test_it_is_charged_whole_before_its_first_step(
     assert log == [STEPS, *["step"] * STEPS]
 
 
+def test_a_trial_that_does_not_fit_is_not_charged(
+    digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def rehearse(self: Trainer, *, num_scored: int) -> None:
+        asked.append(num_scored)
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Trainer, "rehearse", rehearse)
+    with pytest.raises(torch.OutOfMemoryError):
+        begun(assignment_of(digits), data, charge=lambda steps: pytest.fail("it was charged"))
+    assert asked == [digits.num_validation]
+
+
 @pytest.mark.parametrize("granted", [0, STEPS - 1])
 def test_where_less_is_granted_nothing_runs(
     digits: DatasetRef, data: Data, monkeypatch: pytest.MonkeyPatch, granted: int

@@ -1,12 +1,21 @@
-"""What the ranks of a private run have in common."""
+"""What the ranks of a private run have in common, and what comes before they are charged."""
+
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
+from tan_core.data import inspect
+from tan_core.engine.trainer import Trainer
 from tan_core.mechanism import Mechanism
 from tan_core.spec.models import LinearModel
+from tests.support.assignments import private_assignment
+from tests.support.datasets import dataset_ref
 from worker import train_loop
-from worker.selftest.rig import Lab, Setup
+from worker.leader import Leader
+from worker.selftest.rig import Lab, Ranks, Setup, ThreadTeam
+from worker.settings import WorkerSettings
 
 SETUP = Setup(
     mechanism=Mechanism(sampling_rate=0.5, noise_multiplier=1.0, clip_norm=1.0, steps=4),
@@ -39,3 +48,45 @@ def test_ranks_begin_with_the_weights_of_the_first(tmp_path, monkeypatch) -> Non
     one, other = (model.state_dict() for model in made)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+class ChargedError(Exception):
+    """A step was charged."""
+
+
+class Charging(Leader):
+    """Rank 0's line to nobody."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def is_to_stop(self) -> bool:
+        return False
+
+    def charge(self, start_step: int, num_steps: int) -> Any:
+        raise ChargedError
+
+
+def _trained_on_digits() -> None:
+    digits = dataset_ref(inspect(None, source="digits"))
+    settings = WorkerSettings(api_url="http://nowhere", run_id="r", fence=1, run_token="t")  # type: ignore[arg-type]
+    team = ThreadTeam(Ranks(1), 0, None)
+    team.is_first_of_node = True
+    train_loop._train(private_assignment(digits), settings, team, Charging())
+
+
+def test_a_run_that_does_not_fit_is_not_charged(monkeypatch) -> None:
+    def rehearse(self: Trainer, *, num_scored: int) -> None:
+        asked.append(num_scored)
+        if is_short:
+            raise torch.OutOfMemoryError
+
+    asked, is_short = list[int](), True
+    monkeypatch.setattr(Trainer, "rehearse", rehearse)
+    with pytest.raises(torch.OutOfMemoryError):
+        _trained_on_digits()
+    is_short = False
+    with pytest.raises(ChargedError):
+        _trained_on_digits()
+    assert asked == [359, 359]  # the test split's
