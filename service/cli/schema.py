@@ -1,6 +1,8 @@
 """``tan-cli schema``: what a study.yaml may hold, for editors."""
 
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +14,8 @@ from service.cli.options import JsonFlag
 FILE_NAME = "study.schema.json"
 HINT = f"# yaml-language-server: $schema={FILE_NAME}\n"
 """The first line of a study whose schema lies beside it."""
+_LONGEST_STEM = 60
+"""Of a name, with room for what is added to it: a name has 255 bytes at most."""
 
 
 def schema(
@@ -54,12 +58,29 @@ def schema_text() -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file.
+    """Write a file whole or not at all: what is there stays where the disk is full. A link goes on leading to it.
 
     Raises:
         InputError: it cannot be written.
     """
     try:
-        path.write_text(text, encoding="utf-8")
+        is_special = path.exists() and not path.is_file()  # a pipe, a device
+        if is_special or not os.access(path.resolve().parent, os.W_OK):
+            path.write_text(text, encoding="utf-8")
+        else:
+            _replace(path.resolve(), text)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    if path.exists():
+        path.open("ab").close()  # one that may not be written to is not replaced either
+    part = path.with_name(f".{path.name[:_LONGEST_STEM]}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        if path.exists():
+            shutil.copymode(path, part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
