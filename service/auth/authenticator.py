@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from service.auth import repository
@@ -122,14 +122,15 @@ class Authenticator:
         # The database is asked for the time of what was issued only, not for what anybody makes up.
         if known is None or not is_issued or session.has_ended(now=await self._now()):
             return None
-        return known.principal, self.signer.csrf_token(session)
+        principal = replace(known.principal, until=session.expires_at)
+        return principal, self.signer.csrf_token(session)
 
     async def open_session(self, credential: Credential) -> Session:
         """A new session of the dashboard for who has shown this token."""
         return self.signer.issue(credential.principal.id, credential.digest, now=await self._now())
 
     async def still_knows(self, principal: Principal) -> bool:
-        """Whether who was let in before would be now: a stream may outlast its token.
+        """Whether who was let in before would be now: a stream may outlast its token, and its session.
 
         Many streams of one reader ask at once.
         """
@@ -138,6 +139,8 @@ class Authenticator:
     async def _still_knows(self, principal: Principal) -> bool:
         if principal == LOCAL:
             return not await self.asks_for_tokens()
+        if principal.until is not None and await self._now() >= principal.until:
+            return False
         return await self._known(principal.id) is not None
 
     def forget(self) -> None:

@@ -47,6 +47,8 @@ class Principal:
     scopes: frozenset[Scope]
     name: str
     """Of the token, for people: two tokens may have the same."""
+    until: int | None = None
+    """Seconds since 1970, when the dashboard's session by which it came in runs out."""
 
     @classmethod
     def of(

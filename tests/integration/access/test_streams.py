@@ -1,13 +1,16 @@
 """A stream that was opened ends with what opened it."""
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
+from service.auth.sessions import LIFETIME_SECONDS
 from service.datasets.service import ensure_digits
+from service.db.clock import clock
 from service.studies import repository
-from tests.fixtures.api import make_settings, make_spec
-from tests.integration.access.conftest import Caller, serving
+from tests.fixtures.api import BASE_URL, make_settings, make_spec
+from tests.integration.access.conftest import BOOTSTRAP, Caller, serving
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +37,24 @@ async def test_it_tells_nothing_after_its_token_was_revoked(admin):
     told = (await asyncio.wait_for(following, 10)).text
     assert "id: 1\n" in told
     assert "id: 2\n" not in told
+
+
+async def test_nor_after_the_session_of_its_page_has_run_out(admin, monkeypatch):
+    study = (await admin.post("/studies", json=make_spec())).json()["id"]
+    browser = Caller(admin.app)
+    signed = {"data": {"token": BOOTSTRAP}, "headers": {"Origin": BASE_URL}}
+    assert (await browser.post("/ui/sign-in", **signed)).status_code == 303
+    following = await follow(browser, study)
+    sooner = await follow(admin, study)
+
+    async def later(session):
+        return await clock(session) + timedelta(seconds=LIFETIME_SECONDS + 1)
+
+    monkeypatch.setattr("service.auth.authenticator.clock", later)
+    assert "id: 1\n" in (await asyncio.wait_for(following, 10)).text
+    await asyncio.sleep(0.2)
+    assert not sooner.done()  # whoever has shown a token needs no session
+    sooner.cancel()
 
 
 async def test_nor_what_happened_while_it_looked(admin, monkeypatch):
