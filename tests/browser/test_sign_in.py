@@ -57,6 +57,27 @@ async def test_a_page_is_shown_after_signing_in_and_no_longer_after_signing_out(
         assert (await session.get_one(Study, study_id)).promote_requested
 
 
+async def test_a_page_that_is_looked_at_leads_to_the_form_when_its_session_ends(
+    service: Service, tab: Tab
+) -> None:
+    study_id = await seeding.simulating(service.context)
+    admin = await make_token(service, "admin")
+    reader = await make_token(service, "read", bearer=admin)
+
+    async with tab.open(f"/ui/studies/{study_id}") as page:
+        await sign_in(page, reader)
+        await expect(page.locator("#connection")).to_have_text("Live")
+        async with httpx.AsyncClient(base_url=service.url, timeout=60) as client:
+            gone = await client.delete(
+                f"/tokens/{reader.split('_')[1]}", headers={"Authorization": f"Bearer {admin}"}
+            )
+        assert gone.is_success, gone.text
+
+        await expect(page.get_by_label("API token")).to_be_visible(timeout=20_000)
+        await sign_in(page, admin)
+        await expect(page).to_have_url(f"{service.url}/ui/studies/{study_id}")
+
+
 async def test_who_may_only_read_is_told_what_is_missing(service: Service, tab: Tab) -> None:
     study_id = await seeding.simulating(service.context)
     admin = await make_token(service, "admin")

@@ -21,6 +21,9 @@ document.addEventListener("htmx:sse:after:connection", ({ detail: { connection }
   if (connection.status === 200) say("Live", true);
 });
 document.addEventListener("htmx:sse:close", () => say(""));
+document.addEventListener("htmx:sse:error", ({ detail: { status } }) => {
+  if (status === 401) signIn(); // the stream ended with its session
+});
 
 /* A final state is the last event: who asked again would be told that there is nothing. */
 document.addEventListener("state", ({ target, detail }) => {
