@@ -5,7 +5,7 @@
 One thread and process CPU time, so a busy machine slows nobody; contenders take turns within each
 round, each with one step to warm up and then some that count, and a contender's time is the median of its
 turns. A private step is the clipped sum, Gaussian noise and the update; one without privacy the gradient and
-the update. The base is the fastest step without privacy: torch as it comes, channels-last, or with oneDNN's
+the update. The noise is a simulation's, and beside it that of a private run: from a cipher, in float64. The base is the fastest step without privacy: torch as it comes, channels-last, or with oneDNN's
 product in linear layers. With K views a step sees K times the inputs in all of them.
 
 Exactness: the clipped sum of the first examples against a loop of plain autograd in float64. Memory: what
@@ -18,6 +18,7 @@ import copy
 import importlib.util
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,11 +37,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tan_core import models
-from tan_core.engine import SeededRandomness, Trainer, clipped_sum
+from tan_core.engine import PrivateRandomness, SeededRandomness, Trainer, clipped_sum
 from tan_core.engine.bookkeeping import Books
 from tan_core.engine.flat import FlatParameters
 from tan_core.engine.inputs import as_floats
 from tan_core.engine.memory import keep_freed_memory
+from tan_core.engine.randomness import KEY_BYTES, Randomness
 from tan_core.engine.ways import channels_last
 from tan_core.execution import PrivateRun, Simulation
 from tan_core.mechanism import Mechanism
@@ -165,11 +167,16 @@ def without_privacy(
     return step
 
 
-def ours(load: Workload, precision: Precision = Precision.FLOAT32) -> Step:
-    """``clipped_sum``, noise and update."""
+def ours(
+    load: Workload,
+    precision: Precision = Precision.FLOAT32,
+    *,
+    noise: Randomness | None = None,
+) -> Step:
+    """``clipped_sum``, noise (of a simulation, unless other is given) and update."""
     model, (inputs, labels) = load.build(), load.batch()
     vector = FlatParameters(model).vector
-    books, randomness = Books(model, precision), SeededRandomness(0)
+    books, randomness = Books(model, precision), noise or SeededRandomness(0)
     count = itertools.count()
 
     def step() -> None:
@@ -230,6 +237,9 @@ def contenders(load: Workload) -> dict[str, Step]:
             load, channels_last=len(load.shape) == 3, onednn=True
         )
     ways["ours"] = ours(load)
+    ways["ours, noise of a private run"] = ours(
+        load, noise=PrivateRandomness(os.urandom(KEY_BYTES), 1)
+    )
     if load.views == 1 and importlib.util.find_spec("opacus"):
         # Per-example gradients of the MLP would fill 4 GiB.
         if load.model != "mlp":

@@ -2,5 +2,5 @@
 
 from typing import Final
 
-KERNELS_VERSION: Final = 8
+KERNELS_VERSION: Final = 9
 """As ``kernels_version()`` of the compiled library says it: raised whenever what it exports changes, or what a bound rests on."""

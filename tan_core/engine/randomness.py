@@ -25,8 +25,8 @@ Purpose = Literal["mask", "cut", "noise", "augmentation"]
 KEY_BYTES: Final = 32
 _WORDS_AT_ONCE: Final = 2**15
 """Of a draw; even, for a block of the cipher holds two."""
-_PAIRS_AT_ONCE: Final = 2**15
-"""Of normals, whose words and logarithms are in memory: a few MB, and in a cache."""
+_PAIRS_AT_ONCE: Final = 2**16
+"""Of normals, whose words are in memory: 2 MB with the noise itself. Of fewer each call would count, of more the cache."""
 
 
 @runtime_checkable
@@ -129,7 +129,8 @@ class PrivateRandomness:
     def noise(self, step: int, size: int) -> Tensor:
         """Standard normal noise by Box and Muller; float64 [size]."""
         num_pairs = (size + 1) // 2
-        return _box_muller(self._words("noise", step, 2 * num_pairs))[:size]
+        words = self._words("noise", step, 2 * num_pairs)
+        return _box_muller(words[:num_pairs], words[num_pairs:]).flatten()[:size]
 
     def add_noise(
         self, step: int, total_P: Tensor, deviation: float, *, share: int = 0, shares: int = 1
@@ -144,11 +145,11 @@ class PrivateRandomness:
         stream = self._opened("noise", step)
         for start in range(part.start, part.stop, _PAIRS_AT_ONCE):
             stop = min(start + _PAIRS_AT_ONCE, part.stop)
-            words = [_read(stream, start + half, stop - start) for half in (0, num_pairs)]
+            radii, angles = (_read(stream, start + half, stop - start) for half in (0, num_pairs))
             # Noise of no more digits than the vector lies on a grid: less each sum that may have been, a noisy one would
             # tell by it which one was.
-            noise = _box_muller(np.concatenate(words)).to(total_P.device)
-            for half, of_half in zip((0, num_pairs), noise.split(stop - start), strict=True):
+            noise = _box_muller(radii, angles).to(total_P.device)
+            for half, of_half in zip((0, num_pairs), noise, strict=True):
                 piece = total_P[half + start : half + stop]  # an odd vector ends within a pair
                 piece.add_(of_half[: len(piece)], alpha=deviation)
 
@@ -284,6 +285,8 @@ def _part_of(size: int, share: int, shares: int) -> range:
 
 _WORD_BYTES: Final = 8
 _WORDS_OF_A_BLOCK: Final = 2  # AES has blocks of 16 bytes
+_ZEROS: Final = memoryview(bytes(_WORD_BYTES * (_PAIRS_AT_ONCE + _WORDS_OF_A_BLOCK)))
+"""What a stream is read by encrypting; kept, as it takes longer to make than to encrypt."""
 
 
 def _read(stream: bytes, first: int, count: int) -> NDArray[np.uint64]:
@@ -291,23 +294,27 @@ def _read(stream: bytes, first: int, count: int) -> NDArray[np.uint64]:
     block, skipped = divmod(first, _WORDS_OF_A_BLOCK)
     counter = block.to_bytes(_WORD_BYTES * _WORDS_OF_A_BLOCK, "big")
     encryptor = Cipher(algorithms.AES(stream), modes.CTR(counter)).encryptor()
+    size = _WORD_BYTES * (skipped + count)
+    zeros = _ZEROS[:size] if size <= len(_ZEROS) else bytes(size)
     # Room for the cipher's own block rounding.
-    words = np.zeros(skipped + count + _WORDS_OF_A_BLOCK, dtype="<u8")
-    encryptor.update_into(bytes(_WORD_BYTES * (skipped + count)), words.view(np.uint8).data)
+    words = np.empty(skipped + count + _WORDS_OF_A_BLOCK, dtype="<u8")
+    encryptor.update_into(zeros, words.view(np.uint8).data)
     return words[skipped : skipped + count].astype(np.uint64, copy=False)
 
 
-def _box_muller(words: NDArray[np.uint64]) -> Tensor:
-    """One standard normal per 64-bit word, float64. Of the radius all bits count: of fewer its tail would have gaps."""
-    half = len(words) // 2
-    out = torch.empty(len(words), dtype=torch.float64)
+def _box_muller(radii: NDArray[np.uint64], angles: NDArray[np.uint64]) -> Tensor:
+    """Two standard normal numbers of two words, float64 [2, N]. Of the radius all bits count: of fewer its tail would have gaps."""
+    if native.is_available():
+        return native.normals_of_words(radii, angles)
+    out = torch.empty(2, len(radii), dtype=torch.float64)
     # In (0, 1]: no log(0). The sum is exact where it is small.
-    radius = torch.from_numpy(words[:half].astype(np.float64))
+    radius = torch.from_numpy(radii.astype(np.float64))
     radius.add_(1).mul_(2.0**-64).log_().mul_(-2).sqrt_()
-    angle = torch.from_numpy((words[half:] >> np.uint64(11)).astype(np.float64))
-    angle.mul_(2.0**-52 * math.pi)
-    torch.mul(radius, angle.cos(), out=out[:half])
-    torch.mul(radius, angle.sin_(), out=out[half:])
+    # A turn is counted from -pi/4, as the kernel does for which a quarter of a turn is two bits.
+    angle = torch.from_numpy((angles >> np.uint64(11)).astype(np.float64))
+    angle.mul_(2.0**-52 * math.pi).sub_(math.pi / 4)
+    torch.mul(radius, angle.cos(), out=out[0])
+    torch.mul(radius, angle.sin_(), out=out[1])
     return out
 
 

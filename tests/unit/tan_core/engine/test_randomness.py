@@ -304,23 +304,67 @@ class TestThreshold:
         assert len(_below(np.array([0], dtype=np.uint64), rate)) == 0
 
 
+@pytest.fixture(params=[True, False], ids=["kernel", "torch"])
+def is_compiled(request, monkeypatch) -> None:
+    """Where no compiler was at hand torch makes the noise."""
+    if request.param and not native.is_available():
+        pytest.skip("the kernels are not compiled")
+    monkeypatch.setattr(native, "is_available", lambda: request.param)
+
+
+@pytest.mark.usefixtures("is_compiled")
 class TestBoxMuller:
     def test_the_extreme_words_give_finite_noise(self) -> None:
-        words = np.array([0, 2**64 - 1, 0, 2**64 - 1], dtype=np.uint64)
+        words = np.array([0, 2**64 - 1, 2**64 - 2**11, 2**63], dtype=np.uint64)
+        radii, angles = (each.ravel() for each in np.meshgrid(words, [*words, np.uint64(2**61)]))
 
-        noise = _box_muller(words)
+        noise = _box_muller(radii, angles)
 
         assert noise.isfinite().all()
         assert float(noise.abs().max()) == pytest.approx((128 * np.log(2)) ** 0.5, rel=1e-12)
+        assert not noise[:, radii == 2**64 - 1].any()
 
     def test_each_of_the_lowest_words_has_a_radius_of_its_own(self) -> None:
         """Of less than all 64 bits the tail would have gaps, by which a pair told would tell its sum."""
         lowest = np.arange(2**12, dtype=np.uint64)
-        words = np.concatenate([lowest, np.zeros_like(lowest)])  # an angle of 0
 
-        radius = _box_muller(words)[: len(lowest)].numpy()
+        radius, across = _box_muller(lowest, np.full_like(lowest, 2**61)).numpy()  # an angle of 0
 
         assert radius == pytest.approx(
             np.sqrt(-2 * np.log((np.arange(2**12) + 1) * 2.0**-64)), rel=1e-14
         )
         assert len(np.unique(radius)) == len(lowest)
+        assert across == pytest.approx(0, abs=1e-14)
+
+    def test_numbers_are_those_of_more_digits(self) -> None:
+        """Beside NumPy's long double, which has eleven bits more: in all quarters of the turn, near each of its axes, and in the tails."""
+        if np.finfo(np.longdouble).nmant < 63:
+            pytest.skip("a long double has no more digits than a double here")
+        random, size = np.random.default_rng(0), 200_000
+        radii, angles = random.integers(0, 2**64, (2, size), dtype=np.uint64)
+        some = slice(0, size // 10)
+        radii[some] = random.integers(0, 2**64, size // 10, dtype=np.uint64) >> random.integers(
+            0, 64, size // 10, dtype=np.uint64
+        )
+        radii[some] ^= np.uint64(2**64 - 1) * random.integers(0, 2, size // 10, dtype=np.uint64)
+        axes = (random.integers(0, 8, size // 10, dtype=np.uint64) << np.uint64(61)).astype("<u8")
+        angles[-size // 10 :] = axes + random.integers(0, 2**20, size // 10, dtype=np.uint64)
+
+        found = _box_muller(radii, angles).numpy()
+
+        exact = np.longdouble
+        radius = np.sqrt(-2 * np.log((radii.astype(np.float64) + 1).astype(exact) / exact(2) ** 64))
+        turn = (angles >> np.uint64(10)).astype(exact) / exact(2) ** 54
+        pi = 4 * np.arctan(exact(1))
+        for part, of in zip(found, (np.cos, np.sin), strict=True):
+            truth = radius * of(2 * pi * turn - pi / 4)
+            # What is small because of the angle is exact to what its radius is.
+            assert float(np.abs((part - truth) / np.maximum(radius, 1e-300)).max()) < 1e-15
+
+
+def test_with_and_without_kernels_noise_is_the_same_but_for_rounding(monkeypatch) -> None:
+    if not native.is_available():
+        pytest.skip("the kernels are not compiled")
+    compiled = PrivateRandomness(KEY, 1).noise(0, 10_001)
+    monkeypatch.setattr(native, "is_available", lambda: False)
+    assert (PrivateRandomness(KEY, 1).noise(0, 10_001) - compiled).abs().max() < 1e-14
