@@ -15,7 +15,7 @@ from tan_core.data.cache import Made, Waiting, cache_file, cached, stacked
 from tan_core.data.images import ImageInputs
 from tan_core.data.part import ROLES, Labels, Members, Parts, Role
 from tan_core.data.records import Records
-from tan_core.data.registered import stored_parts
+from tan_core.data.registered import place_of, stored_parts
 from tan_core.data.remote import entry_name
 from tan_core.data.sources import check_labels
 from tan_core.data.splits import SplitIndices
@@ -23,6 +23,7 @@ from tan_core.data.storage import LOCAL, Storage
 from tan_core.data.store import Room
 from tan_core.data.users import numbered
 from tan_core.errors import DatasetError
+from tan_core.spec.addresses import is_address
 from tan_core.wire import RECORD, DatasetRef
 
 Progressed = Callable[[int, int], None]
@@ -161,8 +162,12 @@ def open_records(ref: DatasetRef, split: Role, storage: Storage) -> Records:
         return Records(folder, tuple(ref.shape), f"dataset {ref.name!r} ({split})", again)
 
     name = f"images-{cache_file(Path(), ref, split).stem}"
+    store = storage.needed_store()
+    if ref.path is None or not is_address(ref.path):
+        return store.kept(name, make, opened)
     beside = (entry_name(ref.content_sha256),)
-    return storage.needed_store().kept(name, make, opened, beside=beside)
+    provide = lambda: place_of(ref, storage)  # noqa: E731
+    return store.kept(name, make, opened, beside=beside, provide=provide)
 
 
 def _is_read_by_index(ref: DatasetRef, split: Role, storage: Storage) -> bool:

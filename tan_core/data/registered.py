@@ -46,7 +46,7 @@ def class_names(ref: DatasetRef, *, storage: Storage = LOCAL) -> list[str] | Non
         return None
     if ref.source == "image_folder" and not ref.public:
         return None
-    place = existing(_place(ref, storage))
+    place = existing(place_of(ref, storage))
     if ref.source == "image_folder":
         names = image_folder.class_names(place)
     else:
@@ -60,12 +60,12 @@ def class_names(ref: DatasetRef, *, storage: Storage = LOCAL) -> list[str] | Non
 def stored_parts(ref: DatasetRef, storage: Storage) -> tuple[Parts, SplitIndices]:
     """What is stored of a registered dataset, and where each split of it is."""
     columns = columns_of(ref.label, ref.classes, ref.features, ref.unit, ref.group)
-    parts = read_parts(ref.source, _place(ref, storage), columns)
+    parts = read_parts(ref.source, place_of(ref, storage), columns)
     indices = split_indices(parts, split_seed=ref.split_seed, records_per_unit=ref.records_per_unit)
     return parts, indices
 
 
-def _place(ref: DatasetRef, storage: Storage) -> str | None:
+def place_of(ref: DatasetRef, storage: Storage) -> str | None:
     """Where this machine reads the dataset: its path, or what was fetched from its address."""
     if ref.path is None or not is_address(ref.path):
         return ref.path

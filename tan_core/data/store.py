@@ -50,6 +50,7 @@ class Store:
         read: Callable[[Path], T],
         *,
         beside: tuple[str, ...] = (),
+        provide: Callable[[], object] = lambda: None,
     ) -> T:
         """What ``read`` finds in the entry, which ``make`` fills where it is missing.
 
@@ -57,7 +58,9 @@ class Store:
             name: of the entry.
             make: fills an empty folder, and asks for room before it writes.
             read: opens what it wants before it returns; later the entry may be gone.
-            beside: entries that ``make`` reads: they do not go for this one.
+            beside: entries that ``make`` reads: they are there when it begins, and do not go for this one.
+            provide: sees to it that these are there. ``make`` cannot: whoever makes one entry would wait for himself to
+                make another.
 
         Raises:
             DatasetError: the folder cannot be written, or the entry does not fit.
@@ -70,9 +73,12 @@ class Store:
                     if entry.is_dir():
                         os.utime(entry)
                         return read(entry)
+                provide()
                 # One maker at a time: the bound counts what there is, and drafts of others would not show.
                 with self._locked("maker", _ALONE):
-                    if not entry.is_dir():
+                    # What was provided may have gone for another maker's entry: it is provided anew.
+                    is_ready = all((self.folder / each).is_dir() for each in beside)
+                    if is_ready and not entry.is_dir():
                         self._make(entry, make, set(beside))
         except OSError as error:
             raise DatasetError(f"{entry}: cannot be kept: {error}", field="cache_dir") from error

@@ -108,6 +108,19 @@ class TestFetching:
 
         assert served.asked == []
 
+    def test_another_node_fetches_what_it_packs(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        """Fetching and packing both make an entry, and of one store one process makes one at a time."""
+        ref = registered(f"{served.url}/images", storage)
+        other = Storage(Store(tmp_path / "other"), storage.allowed_urls, in_memory_bytes=0)
+
+        found = data.load_split(ref, "train", storage=other)
+
+        here = data.load_split(ref, "train", storage=storage)
+        assert np.array_equal(found.inputs[:], here.inputs)
+        assert entries(other) == {"files", "images"}
+
     def test_what_changed_since_it_was_registered_is_refused_and_not_kept(
         self, served: FileServer, storage: Storage, tmp_path: Path
     ) -> None:

@@ -155,6 +155,25 @@ def test_who_reads_what_goes_reads_on(tmp_path: Path) -> None:
         assert len(reader.read()) == KB
 
 
+def test_what_is_needed_is_provided_until_it_is_there(tmp_path: Path) -> None:
+    """Another maker may take its room between."""
+    store = Store(tmp_path)
+    asked: list[bool] = []
+
+    def provide() -> None:
+        asked.append(True)
+        if len(asked) == 2:
+            store.kept("needed", Writer(), length)
+
+    def make(folder: Path, room: Room) -> None:
+        assert (tmp_path / "needed").is_dir()
+        Writer()(folder, room)
+
+    assert store.kept("x", make, length, beside=("needed",), provide=provide) == KB
+    assert store.kept("x", make, length, beside=("needed",), provide=provide) == KB
+    assert len(asked) == 2
+
+
 KILLED = """
 import sys, time
 from pathlib import Path
