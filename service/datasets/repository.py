@@ -41,6 +41,12 @@ async def holder(session: AsyncSession, file_sha256: Sequence[str]) -> DatasetFi
     )
 
 
+async def holds_content(session: AsyncSession, content_sha256: str) -> bool:
+    """Whether a dataset of this content is registered."""
+    known = select(Dataset.name).where(Dataset.content_sha256 == content_sha256).limit(1)
+    return await session.scalar(known) is not None
+
+
 async def store(session: AsyncSession, dataset: Dataset, file_sha256: Sequence[str]) -> bool:
     """Store it with its files, unless another registration of the name or of one file came first.
 

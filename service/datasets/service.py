@@ -23,7 +23,7 @@ from service.datasets.schemas import (
 )
 from service.db.session import Database
 from service.db.tables import Dataset, IdempotencyKey
-from service.errors import ConflictError, InvalidInputError, NotFoundError
+from service.errors import ConflictError, InvalidInputError, NotFoundError, ServiceError
 from service.idempotency import Keyed
 from service.ledger import repository as ledger
 from service.ledger.registered import registration_of
@@ -32,6 +32,7 @@ from service.ledger.service import Ledger
 from service.text import counted, known_names
 from tan_core.data import DatasetFacts, Storage, inspect
 from tan_core.data.facts import FAR
+from tan_core.data.remote import forget_fetched
 from tan_core.data.storage import LOCAL
 from tan_core.errors import DatasetError
 from tan_core.mechanism import NeighboringRelation
@@ -114,7 +115,27 @@ async def register(
             return await _again(session, known), False
         if await repository.find(session, registration.name) is not None:
             raise ConflictError(f"a dataset {registration.name!r} is registered already")
-    facts = await to_thread.run_sync(_inspect, registration, storage, key)
+    facts = await to_thread.run_sync(_inspect, registration, storage, key, not dry_run)
+    try:
+        return await _store(
+            database, registration, facts, actor=actor, request=request, key=key, dry_run=dry_run
+        )
+    except ServiceError:
+        await _forget_refused(database, facts, storage)
+        raise
+
+
+async def _store(
+    database: Database,
+    registration: DatasetRegistration,
+    facts: DatasetFacts,
+    *,
+    actor: str,
+    request: Keyed | None,
+    key: DigestKey | None,
+    dry_run: bool,
+) -> tuple[DatasetView, bool]:
+    """What was found, as a dataset with its budget."""
     async with database.session() as session:
         if request is not None and (known := await idempotency.claim(session, request)) is not None:
             return await _again(session, known), False
@@ -150,6 +171,16 @@ async def register(
         if dry_run:
             await session.rollback()
         return made, True
+
+
+async def _forget_refused(database: Database, facts: DatasetFacts, storage: Storage) -> None:
+    """Delete what was fetched to look at it, unless it is a dataset's that is registered."""
+    if storage.store is None:
+        return
+    async with database.session() as session:
+        if await repository.holds_content(session, facts.content_sha256):
+            return
+    await to_thread.run_sync(forget_fetched, facts.content_sha256, storage.store)
 
 
 async def ensure_digits(database: Database, *, key: DigestKey | None = None) -> None:
@@ -374,7 +405,7 @@ async def _not_compared(
 
 
 def _inspect(
-    registration: DatasetRegistration, storage: Storage, key: DigestKey | None
+    registration: DatasetRegistration, storage: Storage, key: DigestKey | None, keep: bool
 ) -> DatasetFacts:
     try:
         return inspect(
@@ -390,6 +421,7 @@ def _inspect(
             group=registration.group,
             storage=storage,
             digest_key=None if key is None else key.secret,
+            keep=keep,
         )
     except ValueError as error:
         if isinstance(error, DatasetError):

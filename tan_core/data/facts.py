@@ -92,6 +92,7 @@ def inspect(
     group: str | None = None,
     storage: Storage = LOCAL,
     digest_key: bytes | None = None,
+    keep: bool = True,
 ) -> DatasetFacts:
     """The facts of a dataset, after a check of every label, of every image's header, and that no image was cut off.
 
@@ -112,6 +113,7 @@ def inspect(
         storage: which addresses ``path`` may be, and where what lies there is kept.
         digest_key: of the digests of all records, by which two datasets that hold the same ones are found;
             None: no digests.
+        keep: whether what was fetched for this stays in ``storage``, for whoever reads it next.
 
     Raises:
         DatasetError: missing, unreadable or malformed data; ``field`` names the argument at fault.
@@ -123,6 +125,7 @@ def inspect(
     _validate.instance(str, label=label, unit=unit)
     _validate.instance(Storage, storage=storage)
     _validate.optional(bytes, digest_key=digest_key)
+    _validate.instance(bool, keep=keep)
     if features is not None:
         features = _checked_features(features)
     if classes is not None:
@@ -150,9 +153,10 @@ def inspect(
     if path is None or not is_address(path):
         return facts_of(path)
     address = check_allowed(path, storage.allowed_urls)
-    with unregistered(address, storage.needed_store()) as (place, keep):
+    with unregistered(address, storage.needed_store()) as (place, keep_as):
         facts = facts_of(str(place))
-        keep(facts.content_sha256)
+        if keep:
+            keep_as(facts.content_sha256)
         return facts
 
 

@@ -5,7 +5,6 @@ was changed since the registration is never taken for it. Credentials and endpoi
 scheme's own library finds (``AWS_*``, instance roles, ``FSSPEC_*``): none passes through here.
 """
 
-import hashlib
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -87,16 +86,18 @@ def fetched(address: str, content_sha256: str, store: Store, check: Callable[[Pa
 def unregistered(address: str, store: Store) -> Generator[tuple[Path, Callable[[str], None]]]:
     """What lies at an address while somebody looks at it, and a function that keeps it as a content."""
     files = listing(address)
-    told = "\n".join([address, *(f"{file.num_bytes} {file.name}" for file in files)])
-    # Who was killed at it before has left it under the same name.
-    name = f"new-{hashlib.sha256(told.encode()).hexdigest()}"
-    entry = store.kept(
-        name, lambda folder, room: _fetch(address, files, folder, room), lambda entry: entry
-    )
-    try:
-        yield _at(entry), lambda content_sha256: store.rename(name, entry_name(content_sha256))
-    finally:
-        store.drop(name)
+    # A copy of its own: another look's may be of what lay there before, or go in the middle of this one.
+    with store.lent(lambda folder, room: _fetch(address, files, folder, room)) as entry:
+        yield (
+            _at(entry),
+            lambda content_sha256: store.rename(entry.name, entry_name(content_sha256)),
+        )
+
+
+def forget_fetched(content_sha256: str, store: Store) -> None:
+    """Delete what this node keeps of the content, if it does."""
+    if store.find(entry_name(content_sha256)) is not None:
+        store.drop(entry_name(content_sha256))
 
 
 def entry_name(content_sha256: str) -> str:

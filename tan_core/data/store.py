@@ -5,6 +5,7 @@ It holds the records, or what was made of them: storage as private as the datase
 
 import fcntl
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -22,6 +23,7 @@ Room = Callable[[int], None]
 _SPARE_BYTES = 2**20
 """Of the disk, beside what is asked for."""
 _DRAFT = ".draft"
+_LENT = "new-"
 _SHARED, _ALONE = fcntl.LOCK_SH, fcntl.LOCK_EX
 
 
@@ -83,6 +85,22 @@ class Store:
         except OSError as error:
             raise DatasetError(f"{entry}: cannot be kept: {error}", field="cache_dir") from error
 
+    @contextmanager
+    def lent(self, make: Callable[[Path, Room], None]) -> Generator[Path]:
+        """An entry for the caller alone: at the end of the block it goes, unless it was given a name by then.
+
+        That of a caller who was killed goes before the next one is made.
+
+        Raises:
+            DatasetError: as :meth:`kept`.
+        """
+        name = f"{_LENT}{secrets.token_hex(16)}"
+        with self._asked_for(name):
+            try:
+                yield self.kept(name, make, lambda entry: entry)
+            finally:
+                self.drop(name)
+
     def find(self, name: str) -> Path | None:
         """The entry, where there is one."""
         entry = self.folder / name
@@ -101,6 +119,38 @@ class Store:
         """Forget the entry, if there is one."""
         with self._locked("readers", _ALONE):
             shutil.rmtree(self.folder / name, ignore_errors=True)
+
+    @contextmanager
+    def _asked_for(self, name: str) -> Generator[None]:
+        """While the block runs a lock says that somebody is at the entry."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # Alone, so that no lock is looked at between its making and its being held.
+            with self._locked("lent", _ALONE):
+                self._drop_left()
+                lock = self.folder / f"{name}.lock"
+                file = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
+                fcntl.flock(file, _ALONE)
+        except OSError as error:
+            raise DatasetError(
+                f"{self.folder}: cannot be kept: {error}", field="cache_dir"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+            os.close(file)
+
+    def _drop_left(self) -> None:
+        """Forget what was lent to processes that are no more."""
+        for lock in self.folder.glob(f"{_LENT}*.lock"):
+            with suppress(OSError), lock.open("r+b") as stream:
+                fcntl.flock(stream, _ALONE | fcntl.LOCK_NB)
+                lock.unlink()
+        for entry in self.folder.glob(f"{_LENT}*"):
+            is_whole = entry.is_dir() and entry.suffix != _DRAFT
+            if is_whole and not entry.with_name(f"{entry.name}.lock").exists():
+                self.drop(entry.name)
 
     def _make(self, entry: Path, make: Callable[[Path, Room], None], beside: set[str]) -> None:
         for left in self.folder.glob(f"*{_DRAFT}"):

@@ -579,6 +579,25 @@ class TestAddresses:
         assert refused.status_code == 409
         assert "is registered already" in refused.text
 
+    async def test_what_is_not_registered_is_not_kept(self, served, settings, database, tmp_path):
+        """A copy of private data, which nobody would ever look for or delete."""
+        kept = tmp_path / "kept"
+        allowing = settings.model_copy(
+            update={"allowed_data_urls": (served.url,), "node_cache_dir": kept}
+        )
+        here = make_body(tmp_path / "www" / "images", name="here")
+        fewer = f"{served.url}/images/train-00000-of-00003.parquet"
+        async with open_client(allowing, database) as client:
+            tried = make_body(f"{served.url}/images", name="remote")
+            dry = await client.post("/datasets?dry_run=true", json=tried)
+            assert dry.status_code == 200, dry.text
+            assert not [each for each in kept.iterdir() if each.is_dir()]
+
+            assert (await client.post("/datasets", json=here)).status_code == 201
+            refused = await client.post("/datasets", json=make_body(fewer, name="fewer"))
+            assert refused.status_code == 409
+        assert not [each for each in kept.iterdir() if each.is_dir()]
+
 
 @pytest.mark.parametrize("path", ["/datasets", "/ui/plan"])
 async def test_however_many_budgets_there_are_they_are_asked_for_at_once(

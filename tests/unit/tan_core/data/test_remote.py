@@ -284,18 +284,46 @@ class TestFetching:
             pass
         assert sent == 3
 
-    def test_what_a_killed_look_left_is_not_taken_for_what_lies_there_now(
+    def test_what_a_killed_look_left_goes_and_is_not_taken_for_what_lies_there_now(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """It may be as long."""
         bucket = Bucket({"data/x.csv": b"before"})
         monkeypatch.setattr(remote, "_file_system", lambda _: (bucket, "data"))
-        monkeypatch.setattr(Store, "drop", lambda *_: None)
         store = Store(tmp_path)
 
-        for content in (b"before", b"and now"):
-            bucket.files["data/x.csv"] = content
-            with remote.unregistered("s3://data", store) as (place, _):
-                assert (place / "x.csv").read_bytes() == content
+        with monkeypatch.context() as killed:
+            killed.setattr(Store, "drop", lambda *_: None)
+            with remote.unregistered("s3://data", store):
+                pass
+        assert size_of(tmp_path) == 6
+        bucket.files["data/x.csv"] = b"behind"
+        with remote.unregistered("s3://data", store) as (place, _):
+            assert (place / "x.csv").read_bytes() == b"behind"
+            assert size_of(tmp_path) == 6
+        assert size_of(tmp_path) == 0
+
+    def test_two_looks_at_once_have_a_copy_each(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else the one that ends first takes that of the other away."""
+        bucket = Bucket({"data/x.csv": b"before"})
+        monkeypatch.setattr(remote, "_file_system", lambda _: (bucket, "data"))
+        store = Store(tmp_path)
+
+        with remote.unregistered("s3://data", store) as (place, _):
+            bucket.files["data/x.csv"] = b"behind"
+            with remote.unregistered("s3://data", store) as (other, keep):
+                assert (other / "x.csv").read_bytes() == b"behind"
+                keep("0" * 64)
+            assert (place / "x.csv").read_bytes() == b"before"
+
+    def test_what_was_only_looked_at_is_not_kept(
+        self, served: FileServer, storage: Storage
+    ) -> None:
+        data.inspect(f"{served.url}/images", storage=storage, keep=False)
+
+        assert entries(storage) == set()
 
     def test_a_store_that_does_not_say_how_long_a_file_is_is_refused(
         self, monkeypatch: pytest.MonkeyPatch

@@ -187,6 +187,36 @@ Store(Path(sys.argv[1])).kept(sys.argv[2], make, lambda entry: None)
 """
 
 
+LOOKING = """
+import sys, time
+from pathlib import Path
+from tan_core.data.store import Store
+def make(folder, room):
+    (folder / "a").write_bytes(bytes(500))
+with Store(Path(sys.argv[1])).lent(make):
+    print("there", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_was_lent_to_who_is_killed_goes_with_the_next_and_no_sooner(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    looking = subprocess.Popen(
+        [sys.executable, "-c", LOOKING, str(tmp_path)], stdout=subprocess.PIPE
+    )
+    assert looking.stdout is not None
+    assert looking.stdout.readline() == b"there\n"
+    with store.lent(Writer()):
+        assert size_of(tmp_path) == KB + 500
+
+    os.kill(looking.pid, signal.SIGKILL)
+    looking.communicate()
+    with store.lent(Writer()) as entry:
+        assert names(store) == {entry.name}
+    assert names(store) == set()
+    assert not list(tmp_path.glob("new-*"))
+
+
 @pytest.mark.parametrize("name", ["x", "another"])
 def test_who_is_killed_while_making_leaves_what_the_next_one_removes(
     tmp_path: Path, name: str
