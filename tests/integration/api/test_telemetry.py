@@ -1,15 +1,21 @@
 """Traces reach a collector, and only where one was named."""
 
 import builtins
+import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
 from fastapi import FastAPI
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 from service import telemetry
 from tests.fixtures.api import make_settings
@@ -57,7 +63,10 @@ def test_a_request_and_its_queries_are_one_trace(collector, tmp_path, database_u
     try:
         url = f"http://127.0.0.1:{port}"
         wait_until_ready(process, url)
-        assert httpx.get(f"{url}/studies/s-secret").status_code == 404
+        agent = {"User-Agent": "of-secret"}
+        asked = httpx.get(f"{url}/studies/s-secret?of=a-secret", headers=agent)
+        assert asked.status_code == 404
+        assert httpx.get(f"{url}/a-secret/b?c=a-secret").status_code == 404
         process.terminate()
         assert process.wait(timeout=30) == 0  # the last spans are sent before the end
     finally:
@@ -73,7 +82,49 @@ def test_a_request_and_its_queries_are_one_trace(collector, tmp_path, database_u
         if each.key in ("db.statement", "db.query.text")
     ]
     assert statements
-    assert not any("s-secret" in statement for statement in statements)
+    told = {each.key: each.value for each in request.attributes}
+    assert told["http.route"].string_value == "/studies/{study_id}"
+    assert told["http.status_code"].int_value == 404
+    assert "secret" not in str(spans)
+
+
+def test_of_an_error_a_span_tells_the_type_alone():
+    """PostgreSQL quotes what was asked: 'Key (name)=(of-patients) already exists.'"""
+    finished = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(finished))
+    with (
+        pytest.raises(ValueError, match="of-patients"),
+        provider.get_tracer("test").start_as_current_span("INSERT"),
+    ):
+        raise ValueError("Key (name)=(of-patients) already exists.")
+
+    (span,) = finished.get_finished_spans()
+    told = telemetry.plain(span)
+
+    assert "of-patients" in span.to_json()
+    assert "of-patients" not in told.to_json()
+    assert told.status.status_code is StatusCode.ERROR
+    assert [dict(each.attributes or {}) for each in told.events] == [
+        {"exception.type": "ValueError"}
+    ]
+
+
+async def test_a_collector_that_does_not_answer_holds_up_no_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(telemetry, "END_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections and never answers
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+        app = FastAPI()
+        end = telemetry.install(app, make_settings(tmp_path))
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+            await client.get("/")
+
+        begun = time.monotonic()
+        end()
+
+        assert time.monotonic() - begun < 5
 
 
 def test_without_an_endpoint_nothing_is_imported(tmp_path, monkeypatch):
