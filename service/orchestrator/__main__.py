@@ -70,10 +70,12 @@ async def run(settings: Settings) -> None:
         asyncio.create_task(LogKeeper(database, launcher, secret).run(stop)),
         asyncio.create_task(ear.run(stop)),
     ]
+    # Where there is no address any more, what was to go to one is still given up.
+    key = b""
     if settings.webhook_urls:
         key = webhook_secret(settings.webhook_secret_path or settings.home_path / "webhook_secret")
-        sender = WebhookSender(database, settings.webhook_urls, key)
-        beside.append(asyncio.create_task(sender.run(stop)))
+    sender = WebhookSender(database, settings.webhook_urls, key)
+    beside.append(asyncio.create_task(sender.run(stop)))
     log.info("orchestrator %s is up", owner)
     try:
         while not stop.is_set():

@@ -76,8 +76,8 @@ async def fill(session: AsyncSession, targets: Iterable[Target]) -> None:
             )
 
 
-async def take(session: AsyncSession, *, limit: int) -> Sequence[WebhookDelivery]:
-    """Deliveries that are due, for the caller alone until ``IN_FLIGHT`` has passed.
+async def take(session: AsyncSession, target: Target, *, limit: int) -> Sequence[WebhookDelivery]:
+    """Deliveries to the address that are due, for the caller alone until ``IN_FLIGHT`` has passed.
 
     One that is due later than any is put off to was put off before the clock was put back.
     """
@@ -86,6 +86,7 @@ async def take(session: AsyncSession, *, limit: int) -> Sequence[WebhookDelivery
         select(WebhookDelivery.id)
         .where(
             WebhookDelivery.state == "pending",
+            WebhookDelivery.target == target.id,
             or_(at <= func.now(), at > func.now() + 2 * LONGEST_PAUSE),
         )
         .order_by(at)
@@ -101,8 +102,26 @@ async def take(session: AsyncSession, *, limit: int) -> Sequence[WebhookDelivery
     return taken.all()
 
 
+async def give_up_others(session: AsyncSession, targets: Iterable[Target]) -> None:
+    """Give up after a day what goes to none of the addresses.
+
+    No sooner: another orchestrator may have been told of its address before this one.
+    """
+    await session.execute(
+        update(WebhookDelivery)
+        .where(
+            WebhookDelivery.state == "pending",
+            WebhookDelivery.target.not_in([target.id for target in targets]),
+            WebhookDelivery.created_at < func.now() - LIFETIME,
+        )
+        .values(
+            state="given_up", finished_at=func.now(), answer="its address is no longer configured"
+        )
+    )
+
+
 async def finish(
-    session: AsyncSession, delivery_id: str, answer: str, *, is_accepted: bool, is_final: bool
+    session: AsyncSession, delivery_id: str, answer: str, *, is_accepted: bool
 ) -> None:
     """Write down how a try went: accepted, given up, or to be tried again."""
     delivery = await session.get(WebhookDelivery, delivery_id, with_for_update=True)
@@ -112,7 +131,7 @@ async def finish(
     delivery.answer = answer
     if is_accepted:
         delivery.state, delivery.finished_at = "delivered", now
-    elif is_final or now - delivery.created_at > LIFETIME:
+    elif now - delivery.created_at > LIFETIME:
         delivery.state, delivery.finished_at = "given_up", now
     else:
         delivery.next_try_at = now + pause_after(delivery.tries)

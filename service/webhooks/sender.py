@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 
 import httpx
 
@@ -11,12 +13,17 @@ from service.db.clock import clock
 from service.db.session import Database
 from service.db.tables import WebhookDelivery
 from service.trouble import Trouble
+from service.webhook_urls import MAX_URLS
 from service.webhooks import outbox
 from service.webhooks.signature import HEADER, sign
-from service.webhooks.targets import by_id
+from service.webhooks.targets import Target, by_id
 
 PERIOD_SECONDS = 1.0
+OTHERS_PERIOD_SECONDS = 60.0
 AT_A_TIME = 10
+"""Messages to one address."""
+SESSIONS = 4
+"""Of the orchestrator's connections, which its studies need."""
 TIMEOUT_SECONDS = 10.0
 """Of each part of a request; a whole try may take twice as long."""
 log = logging.getLogger(__name__)
@@ -43,41 +50,59 @@ class WebhookSender:
             "all://localhost": None,
         }
         self._client = httpx.AsyncClient(
-            timeout=TIMEOUT_SECONDS, follow_redirects=False, mounts=here
+            timeout=TIMEOUT_SECONDS,
+            follow_redirects=False,
+            mounts=here,
+            limits=httpx.Limits(max_connections=AT_A_TIME * MAX_URLS),
         )
+        self._turns = asyncio.Semaphore(SESSIONS)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send until told to stop."""
-        trouble = Trouble(log)
+        """Send until told to stop, to each address on its own: one that is slow delays no other."""
+        looks = [
+            (partial(self._send_due_to, target), PERIOD_SECONDS)
+            for target in self._targets.values()
+        ]
         async with self._client:
-            while not stop.is_set():
-                try:
-                    await self.send_due()
-                except Exception as error:  # noqa: BLE001 - whatever it was, the next look tries again
-                    trouble.met("cannot send webhooks; trying again", error)
-                else:
-                    trouble.is_over()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), PERIOD_SECONDS)
+            await asyncio.gather(
+                *(self._again_and_again(look, period, stop) for look, period in looks),
+                self._again_and_again(self._give_up_others, OTHERS_PERIOD_SECONDS, stop),
+            )
 
     async def send_due(self) -> None:
         """Fill the outbox and try once whatever is due."""
-        async with self._database.session() as session:
-            await outbox.fill(session, self._targets.values())
-            taken = await outbox.take(session, limit=AT_A_TIME)
-            now = await clock(session)
-        await asyncio.gather(*(self._deliver(delivery, now) for delivery in taken))
+        await asyncio.gather(*map(self._send_due_to, self._targets.values()))
+        await self._give_up_others()
 
-    async def _deliver(self, delivery: WebhookDelivery, now: datetime) -> None:
-        target = self._targets.get(delivery.target)
-        if target is None:
-            answer, is_accepted = "its address is no longer configured", False
-        else:
-            answer, is_accepted = await self._post(target.url, delivery, now)
-        async with self._database.session() as session:
-            await outbox.finish(
-                session, delivery.id, answer, is_accepted=is_accepted, is_final=target is None
-            )
+    async def _again_and_again(
+        self, look: Callable[[], Awaitable[None]], period: float, stop: asyncio.Event
+    ) -> None:
+        trouble = Trouble(log)
+        while not stop.is_set():
+            try:
+                await look()
+            except Exception as error:  # noqa: BLE001 - whatever it was, the next look tries again
+                trouble.met("cannot send webhooks; trying again", error)
+            else:
+                trouble.is_over()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), period)
+
+    async def _send_due_to(self, target: Target) -> None:
+        async with self._turns, self._database.session() as session:
+            await outbox.fill(session, [target])
+            taken = await outbox.take(session, target, limit=AT_A_TIME)
+            now = await clock(session)
+        await asyncio.gather(*(self._deliver(target, delivery, now) for delivery in taken))
+
+    async def _give_up_others(self) -> None:
+        async with self._turns, self._database.session() as session:
+            await outbox.give_up_others(session, self._targets.values())
+
+    async def _deliver(self, target: Target, delivery: WebhookDelivery, now: datetime) -> None:
+        answer, is_accepted = await self._post(target.url, delivery, now)
+        async with self._turns, self._database.session() as session:
+            await outbox.finish(session, delivery.id, answer, is_accepted=is_accepted)
         if not is_accepted:
             log.warning("webhook %s to %s: %s", delivery.id, delivery.host, answer)
 

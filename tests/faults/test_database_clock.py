@@ -17,6 +17,7 @@ from service.orchestrator.hearing import Hearing
 from service.settings import Settings
 from service.studies import repository as studies
 from service.webhooks import outbox
+from service.webhooks.targets import Target
 from tests.fixtures.api import make_settings, make_spec, open_client
 from tests.fixtures.postgres import DatabaseUrls
 from tests.support.clock import DatabaseClock
@@ -197,6 +198,7 @@ async def test_a_message_that_was_put_off_is_not_put_off_for_hours(
     world: World, its_clock: DatabaseClock
 ) -> None:
     study_id = await world.submit()
+    target = Target("https://hooks.example.org/a")
     async with world.database.session() as session:
         session.add(
             WebhookDelivery(
@@ -204,12 +206,12 @@ async def test_a_message_that_was_put_off_is_not_put_off_for_hours(
                 study_id=study_id,
                 event="completed",
                 seq=1,
-                target="t",
-                host="h",
+                target=target.id,
+                host=target.host,
                 body="{}",
                 state="pending",
             )
         )
     its_clock.jump(-HOURS)
     async with world.database.session() as session:
-        assert [each.id for each in await outbox.take(session, limit=9)] == ["d"]
+        assert [each.id for each in await outbox.take(session, target, limit=9)] == ["d"]

@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,9 +16,11 @@ from sqlalchemy import select, update
 from service.db.session import Database
 from service.db.tables import Event, Study, WebhookDelivery
 from service.studies.events import set_state
+from service.webhooks import outbox
 from service.webhooks import sender as sending
 from service.webhooks.sender import WebhookSender
 from service.webhooks.signature import HEADER, is_valid
+from service.webhooks.targets import Target
 from tests.support.world import World
 
 SECRET = b"a secret of the operator's"
@@ -37,6 +40,12 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
+    with listening() as known:
+        yield known
+
+
+@contextmanager
+def listening() -> Iterator[Receiver]:
     known = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
@@ -68,6 +77,13 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def sender(receiver: Receiver, database: Database) -> WebhookSender:
     return WebhookSender(database, (receiver.url,), SECRET)
+
+
+def wait_for(receiver: Receiver, number: int) -> None:
+    """Messages; eight seconds at most."""
+    deadline = time.monotonic() + 8
+    while len(receiver.received) < number and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 async def cancelled(world: World) -> str:
@@ -163,6 +179,45 @@ async def test_a_slow_receiver_delays_no_study(
     assert not sent.done()
     receiver.held_up.set()
     await sent
+
+
+async def test_a_slow_receiver_delays_no_other(
+    world: World, receiver: Receiver, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "AT_A_TIME", 1)
+    receiver.held_up = threading.Event()
+    for _ in range(3):
+        await cancelled(world)
+    with listening() as other:
+        stop = asyncio.Event()
+        sender = WebhookSender(database, (receiver.url, other.url), SECRET)
+        running = asyncio.create_task(sender.run(stop))
+        await asyncio.to_thread(wait_for, other, 3)
+        receiver.held_up.set()
+        stop.set()
+        await running
+
+    assert len(other.received) == 3
+
+
+async def test_what_another_orchestrator_sends_is_left_to_it_for_a_day(
+    world: World, sender: WebhookSender, database: Database
+) -> None:
+    """While addresses are changed, one of them knows those of yesterday."""
+    await cancelled(world)
+    async with database.session() as session:
+        await outbox.fill(session, [Target("https://hooks.example.org/new")])
+    unaware = WebhookSender(database, (), b"")
+    await unaware.send_due()
+    assert ((await delivery(database)).state, (await delivery(database)).tries) == ("pending", 0)
+
+    async with database.session() as session:
+        past = WebhookDelivery.created_at - timedelta(hours=25)
+        await session.execute(update(WebhookDelivery).values(created_at=past))
+    await unaware.send_due()
+
+    known = await delivery(database)
+    assert (known.state, known.answer) == ("given_up", "its address is no longer configured")
 
 
 async def test_a_receiver_that_does_not_answer_in_time_is_tried_again(
