@@ -228,6 +228,12 @@ def _check_loaded(loaded: Split, ref: DatasetRef, split: Role) -> Split:
             f"{expected[split]}",
             field="path",
         )
+    # As many users may have fewer records or more.
+    if split == "train" and ref.num_train_records not in (None, len(loaded)):
+        raise DatasetError(
+            f"dataset {ref.name!r}: train has {len(loaded)} records, registered were {ref.num_train_records}",
+            field="path",
+        )
     if list(loaded.inputs.shape[1:]) != ref.shape:
         raise DatasetError(
             f"dataset {ref.name!r}: records have shape {list(loaded.inputs.shape[1:])}, "

@@ -1,6 +1,7 @@
 """The folder on a node's disk: whole entries, one maker, never more than is allowed, whatever is killed."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -185,6 +186,25 @@ def make(folder, room):
     time.sleep(600)
 Store(Path(sys.argv[1])).kept(sys.argv[2], make, lambda entry: None)
 """
+
+
+def test_what_goes_is_never_seen_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who lists its files while they are deleted would take those that are left for all."""
+    store = Store(tmp_path, max_bytes=KB)
+    found: list[Path | None] = []
+    remove = shutil.rmtree
+
+    def watched(place: Path, **options: bool) -> None:
+        found.extend([store.find("a"), store.find("b")])
+        remove(place, **options)
+
+    store.kept("a", Writer(), length)
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    store.kept("b", Writer(), length)
+    assert found == [None, None]
+    store.drop("b")
+    assert found == [None] * 4
+    assert size_of(tmp_path) == 0
 
 
 LOOKING = """

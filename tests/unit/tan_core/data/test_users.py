@@ -255,6 +255,21 @@ class TestSources:
         assert load("test").groups is not None
         assert load("train").groups is None
 
+    def test_as_many_users_with_fewer_records_are_not_those_that_were_registered(
+        self, tmp_path: Path
+    ) -> None:
+        rows = rows_of(60)
+        ref = ref_of(write(tmp_path / "a", rows), records_per_unit=9)
+        first = numbers(data.load_split(ref, "train"))[0]
+        of_first = [user for user, number in rows if number == first]
+        assert len([user for user, _ in rows if user == of_first[0]]) > 1
+        table = table_of(rows)
+        fewer = table.take([row for row in range(len(rows)) if row != first])
+        pa_csv.write_csv(fewer, tmp_path / "a" / "all.csv")
+
+        with pytest.raises(DatasetError, match="records, registered were"):
+            data.load_split(ref, "train")
+
     def test_what_is_kept_is_not_joined_with_users_in_another_order(self, tmp_path: Path) -> None:
         """A person over more units than one would cost more than is said."""
         rows = rows_of(60)
