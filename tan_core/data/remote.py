@@ -21,6 +21,8 @@ SUFFIXES = image_folder.SUFFIXES | {".parquet", ".csv", ".npz"}
 _AT_ONCE = 8
 BLOCK = 2**22
 """Of a file, read at once; and once more ahead."""
+_WEB = ("http://", "https://")
+_SILENCE_SECONDS = 60.0
 _SINGLE = ".file"
 """Folder of an entry whose address names one file; no name that is fetched begins with a dot."""
 
@@ -172,7 +174,12 @@ def _num_bytes(source: Any, place: str, info: dict[str, Any]) -> int:
 
 def _blocks(source: Any, file: RemoteFile) -> Iterator[bytes]:
     with _troubles_of(file.address):
-        stream = source.open(file.address, "rb", block_size=BLOCK, cache_type="readahead")
+        if file.address.startswith(_WEB):
+            # One answer, read as it comes: one for each block may be of another file than that before, and is as long
+            # as the server likes before it is looked at.
+            stream = source.open(file.address, "rb", block_size=0, size=file.num_bytes)
+        else:
+            stream = source.open(file.address, "rb", block_size=BLOCK, cache_type="readahead")
     with stream:
         while True:
             with _troubles_of(file.address):
@@ -190,10 +197,18 @@ def _file_system(address: str) -> tuple[Any, str]:
         from fsspec.core import url_to_fs
 
         # A process that lives for months sees what was added to a bucket, and a key that was changed.
-        options = {"skip_instance_cache": True, "use_listings_cache": False}
-        if scheme.startswith("http"):
+        options: dict[str, Any] = {"skip_instance_cache": True, "use_listings_cache": False}
+        if f"{scheme}://" in _WEB:
+            from aiohttp import ClientTimeout
+
             # A redirect may lead to any machine: what is allowed is the address, not what it says.
             options["allow_redirects"] = False
+            options["client_kwargs"] = {
+                # A large file takes hours; a server that is silent is left.
+                "timeout": ClientTimeout(sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS),
+                # What was compressed on its way is not as long as it was listed.
+                "headers": {"Accept-Encoding": "identity"},
+            }
         return url_to_fs(address, **options)
     except ImportError as error:
         raise DatasetError(

@@ -1,5 +1,7 @@
 """Datasets behind addresses: fetched once, held to their registration, and only from where it is allowed."""
 
+import contextlib
+import http.server
 import io
 import shutil
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from tan_core.spec import addresses
 from tan_core.wire import DatasetRef
 from tests.support.datasets import dataset_ref
 from tests.support.http_files import FileServer, serving
+from tests.support.http_server import listening
 from tests.support.image_files import image_shards
 
 
@@ -283,6 +286,46 @@ class TestFetching:
         ):
             pass
         assert sent == 3
+
+    def test_a_web_server_need_not_send_parts(
+        self, served: FileServer, storage: Storage, tmp_path: Path
+    ) -> None:
+        """This one sends all of a file whatever part of it is asked for, as others do of what they compress."""
+        content = np.random.default_rng(0).bytes(3 * remote.BLOCK)
+        (tmp_path / "www" / "large.npz").write_bytes(content)
+        assert storage.store is not None
+
+        with remote.unregistered(f"{served.url}/large.npz", storage.store) as (place, _):
+            assert place.read_bytes() == content
+
+    def test_a_web_server_that_sends_without_end_is_left(self, tmp_path: Path) -> None:
+        """Whatever was asked for is in memory before it is looked at, where it comes as one part."""
+        sent: list[int] = []
+
+        class Endless(http.server.BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", "1000")
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self.send_response(206)
+                self.end_headers()
+                with contextlib.suppress(OSError):
+                    for _ in range(64):
+                        self.wfile.write(bytes(2**20))
+                        sent.append(2**20)
+
+            def log_message(self, *_: object) -> None:
+                """Nothing is printed."""
+
+        with (
+            listening(Endless) as url,
+            pytest.raises(DatasetError, match="is not the 1,000 bytes"),
+            remote.unregistered(f"{url}/x.npz", Store(tmp_path)),
+        ):
+            pass
+        assert sum(sent) < 2**25
 
     def test_what_a_killed_look_left_goes_and_is_not_taken_for_what_lies_there_now(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
