@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import unquote
 
 from tan_core.data import image_folder
 from tan_core.data.store import Room, Store
@@ -23,6 +24,8 @@ BLOCK = 2**22
 """Of a file, read at once; and once more ahead."""
 _WEB = ("http://", "https://")
 _SILENCE_SECONDS = 60.0
+_MOST_DEEP, _MOST_FOLDERS = 8, 2**19
+"""Folders of a web server: one within the other, and in all. Readers know parts and classes, and no deeper ones."""
 _SINGLE = ".file"
 """Folder of an entry whose address names one file; no name that is fetched begins with a dot."""
 
@@ -49,7 +52,9 @@ def listing(address: str) -> list[RemoteFile]:
             found = {root: source.info(root)}
         else:
             # HTTP servers list folders, and a folder is called so by its last slash.
-            found = dict(source.find(root.removesuffix("/") + "/", detail=True))
+            folder = root.removesuffix("/") + "/"
+            is_web = folder.startswith(_WEB)
+            found = _linked(source, folder) if is_web else dict(source.find(folder, detail=True))
         places = {_name(place, root): place for place in found if _is_data(place)}
         listed = [
             RemoteFile(name, place, _num_bytes(source, place, found[place]))
@@ -157,10 +162,48 @@ def _name(place: str, root: str) -> str:
     if place == root:
         return f"{_SINGLE}/{PurePosixPath(place).name}"
     name = place.removeprefix(root.removesuffix("/") + "/")
-    parts = name.split("/")
-    if name == place or any(part[:1] in ("", ".") for part in parts) or set(name) & {"\\", "\0"}:
+    if name == place or not _leads_below(name, is_web=place.startswith(_WEB)):
         raise DatasetError(f"{place[:200]!r}: such a name is not fetched", field="path")
     return name
+
+
+def _leads_below(name: str, *, is_web: bool) -> bool:
+    """Whether a name has no part that is empty, hidden or no name on a disk; of a web address also once it is unescaped."""
+    parts = name.split("/")
+    if is_web:
+        # %2e%2e is a step upwards to whoever asks for it, and of a query and an escaped slash the server decides where it leads.
+        parts = [unquote(part) for part in parts]
+        if set(name) & {"?", "#"} or any("/" in part for part in parts):
+            return False
+    return not any(part[:1] in ("", ".") or set(part) & {"\\", "\0"} for part in parts)
+
+
+def _linked(source: Any, root: str) -> dict[str, Any]:
+    """Every file that the pages of a web server's folders link to, from the root on.
+
+    A page may link to anything: to folders elsewhere, and to one in itself without end. Only those below are asked for.
+
+    Raises:
+        DatasetError: there are too many.
+    """
+    found: dict[str, Any] = {}
+    waiting, known = [root], {root}
+    while waiting:
+        for info in source.ls(waiting.pop(), detail=True):
+            place: str = info["name"]
+            if not place.endswith("/"):
+                found[place] = info
+                continue
+            name = place.removeprefix(root).removesuffix("/")
+            is_near = name.count("/") < _MOST_DEEP
+            if place not in known and is_near and _leads_below(name, is_web=True):
+                waiting.append(place)
+                known.add(place)
+        if len(known) > _MOST_FOLDERS:
+            raise DatasetError(
+                f"{root}: links to more than {_MOST_FOLDERS:,} folders", field="path"
+            )
+    return found
 
 
 def _num_bytes(source: Any, place: str, info: dict[str, Any]) -> int:

@@ -411,6 +411,63 @@ class TestAllowed:
             with pytest.raises(DatasetError, match="does not lie below"):
                 read()
 
+    @pytest.mark.parametrize(
+        "link",
+        [
+            "%2e%2e/secret/x.csv",
+            "%2E%2E/secret/",
+            "../secret/",
+            "./",
+            "..%2fsecret/",
+            "x.csv?y=.csv",
+        ],
+    )
+    def test_a_page_that_links_elsewhere_is_not_followed(self, tmp_path: Path, link: str) -> None:
+        """On the same server, where the operator has allowed one folder."""
+        asked: list[str] = []
+
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                page = f'<a href="{link}">x</a><a href="/data/a/">a</a>'.encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(page)))
+                self.end_headers()
+                if self.command == "GET":
+                    self.wfile.write(page)
+
+            do_HEAD = do_GET  # noqa: N815 - http.server's name
+
+            def log_message(self, *_: object) -> None:
+                """Nothing is printed."""
+
+        with (
+            listening(Page) as url,
+            pytest.raises(DatasetError, match=r"such a name is not fetched|no file of data there"),
+            remote.unregistered(f"{url}/data", Store(tmp_path)),
+        ):
+            pass
+        assert set(asked) == {"/data/", "/data/a/"}
+
+    def test_folders_without_end_are_left(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(remote, "_MOST_FOLDERS", 20)
+
+        class Web:
+            def ls(self, folder: str, *, detail: bool) -> list[dict[str, str]]:
+                assert detail
+                return [{"name": f"{folder}{name}/"} for name in "ab"]
+
+        web = (Web(), "https://host/data")
+        monkeypatch.setattr(remote, "_file_system", lambda _: web)
+        with pytest.raises(DatasetError, match="more than 20 folders"):
+            remote.listing("https://host/data")
+        monkeypatch.setattr(remote, "_MOST_FOLDERS", 2**12)
+        with pytest.raises(DatasetError, match="no file of data there"):
+            remote.listing("https://host/data")
+
     def test_a_redirect_leads_nowhere(
         self, served: FileServer, storage: Storage, tmp_path: Path
     ) -> None:
