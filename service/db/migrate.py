@@ -75,7 +75,7 @@ def upgrade(owner_url: str, app_role: str | None = None) -> None:
     url = normalise_url(owner_url)
     # The encoding: from a server without one the driver takes bytes for texts, and nothing can be asked.
     arguments = {"connect_timeout": 10, "client_encoding": "utf8"}
-    engine = create_engine(url, poolclass=NullPool, connect_args=arguments)
+    engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=arguments)
     with _clear_errors(url), engine.connect() as connection, connection.begin():
         _check_version(connection)
         driver = connection.connection.driver_connection

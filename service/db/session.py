@@ -107,6 +107,8 @@ class Database:
             max_overflow=0,
             pool_timeout=_POOL_TIMEOUT_SECONDS,
             pool_recycle=1800,
+            # Errors go to logs, and what is stored does not: accuracies of trials that are paid for, digests of records.
+            hide_parameters=True,
             connect_args={**_NETWORK, "application_name": "tan-search"},
         )
         event.listen(self.engine.sync_engine, "connect", _tell_server)

@@ -184,3 +184,14 @@ def _break_connections(urls: DatabaseUrls, application: str) -> None:
             (urls.name, application),
         ).fetchall()
         assert broken
+
+
+async def test_an_error_does_not_tell_what_was_to_be_stored(database: Database) -> None:
+    """It stands in logs: of an outage in the middle of a statement, too."""
+    with pytest.raises(DBAPIError) as caught:
+        async with database.session() as session:
+            await session.execute(
+                text("SELECT 1 / :zero, :told"), {"zero": 0, "told": "of-patients"}
+            )
+
+    assert "of-patients" not in str(caught.value)
