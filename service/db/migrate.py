@@ -6,6 +6,7 @@ find nothing to do. Everything happens in one transaction, so a failed upgrade l
 
 import logging
 import sys
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -18,12 +19,18 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from psycopg import ConnectionInfo
 from pydantic import SecretStr
-from sqlalchemy import URL, Connection, NullPool, create_engine, text
+from sqlalchemy import URL, Connection, NullPool, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.db.embedded import APP, MINIMUM_VERSION, EmbeddedPostgres
-from service.db.session import LOCK_NOT_AVAILABLE, normalise_url
+from service.db.session import (
+    DEADLOCK_DETECTED,
+    LOCK_NOT_AVAILABLE,
+    NETWORK,
+    normalise_url,
+    tell_server,
+)
 from service.db.tables import Base, Study
 from service.settings import read_settings
 from tan_core.errors import TanError
@@ -49,8 +56,13 @@ CHANGEABLE: Mapping[str, frozenset[str]] = {
 """State tables whose rows stay, and the columns of them that the service may change: a file that is let go could be
 registered again for a fresh budget; a dataset's row says which budget it has, what is protected and what its owner
 waived; and a study's what was asked for, by whom, and how its search touches the data."""
-_WAIT_FOR_OTHERS = "120s"
-_WAIT_FOR_TABLES = "15s"
+_WAIT_FOR_OTHERS_SECONDS = 120.0
+_WAIT_SECONDS = 15.0
+_WAITS_FOR_TABLES = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+"""Seconds that a table is waited for, of one try after another to have all of them. The first tries end before PostgreSQL
+looks for a deadlock (after 1 s), which could end a transaction of the service; a vacuum gives way to the last ones only."""
+_PAUSE_SECONDS = 0.1
+_IN_USE = frozenset({LOCK_NOT_AVAILABLE, DEADLOCK_DETECTED})
 
 
 class MigrationError(TanError, RuntimeError):
@@ -74,15 +86,19 @@ def upgrade(owner_url: str, app_role: str | None = None) -> None:
     """
     url = normalise_url(owner_url)
     # The encoding: from a server without one the driver takes bytes for texts, and nothing can be asked.
-    arguments = {"connect_timeout": 10, "client_encoding": "utf8"}
+    arguments = {**NETWORK, "client_encoding": "utf8"}
     engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=arguments)
+    # A machine that vanishes in the middle would otherwise have its locks, of all tables, for hours.
+    event.listen(engine, "connect", tell_server)
     with _clear_errors(url), engine.connect() as connection, connection.begin():
         _check_version(connection)
         driver = connection.connection.driver_connection
         assert driver is not None  # noqa: S101 - it is connected
         expect_utf8(driver.info)
         _queue_up(connection)
-        _check_not_newer(connection)
+        current = _known_revision(connection)
+        if current is not None and current != head_revision():
+            _take_tables(connection)
         command.upgrade(_config(connection), "head")
         if app_role is not None and app_role != url.username:
             _grant(connection, app_role)
@@ -148,7 +164,7 @@ def _clear_errors(url: URL) -> Generator[None]:
     except (DBAPIError, psycopg.Error) as error:  # scripts are run by the driver itself
         cause = error.orig if isinstance(error, DBAPIError) else error
         reason = str(cause).strip()
-        if getattr(cause, "sqlstate", None) == LOCK_NOT_AVAILABLE:
+        if getattr(cause, "sqlstate", None) in _IN_USE:
             reason = f"a table is in use ({reason}): stop the service and try again"
         elif isinstance(cause, psycopg.OperationalError):
             reason = f"cannot be reached or used: {reason}"
@@ -163,19 +179,54 @@ def _check_version(connection: Connection) -> None:
 
 
 def _queue_up(connection: Connection) -> None:
-    """Wait for other starters; after that wait for table locks only briefly."""
-    connection.execute(text(f"SET LOCAL lock_timeout = '{_WAIT_FOR_OTHERS}'"))
+    """Wait for other starters."""
+    _wait_at_most(connection, _WAIT_FOR_OTHERS_SECONDS)
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-    connection.execute(text(f"SET LOCAL lock_timeout = '{_WAIT_FOR_TABLES}'"))
+    _wait_at_most(connection, _WAIT_SECONDS)
 
 
-def _check_not_newer(connection: Connection) -> None:
+def _wait_at_most(connection: Connection, seconds: float) -> None:
+    connection.execute(text(f"SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms'"))
+
+
+def _known_revision(connection: Connection) -> str | None:
     current = MigrationContext.configure(connection).get_current_revision()
     if current is not None and current not in known_revisions():
         raise MigrationError(
             f"the database is at schema {current}, this program knows up to {head_revision()}: "
             "upgrade the program"
         )
+    return current
+
+
+def _take_tables(connection: Connection) -> None:
+    """Lock all tables before the first one is changed, while a service may still be at work on them.
+
+    Scripts that lock one after another, each in its own order, meet a transaction of the service in a deadlock: one
+    that holds the table which is changed next and waits for the one that was changed before. What was locked by a try
+    that comes to nothing is let go at once.
+
+    Raises:
+        DBAPIError: somebody holds one for longer than is waited.
+    """
+    query = "SELECT relname FROM pg_class WHERE relkind = 'r' AND pg_table_is_visible(oid)"
+    known = set(connection.scalars(text(query)))
+    # Parents first, as the service locks a study, its run and then its attempt.
+    mapped = [table.name for table in Base.metadata.sorted_tables if table.name in known]
+    tables = ", ".join([*mapped, *_ledger_tables(connection)])
+    for number, seconds in enumerate(_WAITS_FOR_TABLES, 1):
+        try:
+            with connection.begin_nested():
+                _wait_at_most(connection, seconds)
+                connection.execute(text(f"LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE"))
+        except DBAPIError as error:
+            is_in_use = getattr(error.orig, "sqlstate", None) in _IN_USE
+            if not is_in_use or number == len(_WAITS_FOR_TABLES):
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            break
+    _wait_at_most(connection, _WAIT_SECONDS)
 
 
 def _grant(connection: Connection, role: str) -> None:

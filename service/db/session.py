@@ -32,7 +32,7 @@ DRIVER = "postgresql+psycopg"
 _POOL_TIMEOUT_SECONDS = 5.0
 """A request that has waited so long for a connection is turned away: its caller can try again."""
 _RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
-_NETWORK: dict[str, Any] = {
+NETWORK: dict[str, Any] = {
     "connect_timeout": 10,
     "tcp_user_timeout": 10_000,  # milliseconds
     "keepalives_idle": 10,
@@ -58,6 +58,7 @@ _SET = "SELECT " + ", ".join(
 )
 READ_ONLY = "25006"
 LOCK_NOT_AVAILABLE = "55P03"
+DEADLOCK_DETECTED = "40P01"
 AWAY = (OperationalError, InterfaceError, PoolTimeoutError, OSError)
 """What a database raises that is away or overrun."""
 
@@ -109,9 +110,9 @@ class Database:
             pool_recycle=1800,
             # Errors go to logs, and what is stored does not: accuracies of trials that are paid for, digests of records.
             hide_parameters=True,
-            connect_args={**_NETWORK, "application_name": "tan-search"},
+            connect_args={**NETWORK, "application_name": "tan-search"},
         )
-        event.listen(self.engine.sync_engine, "connect", _tell_server)
+        event.listen(self.engine.sync_engine, "connect", tell_server)
         event.listen(self.engine.sync_engine, "checkout", _refuse_if_closed)
         event.listen(self.engine.sync_engine, "handle_error", _leave_if_read_only)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
@@ -166,7 +167,7 @@ class Database:
     async def _listener(self, channel: str) -> psycopg.AsyncConnection:
         # As sessions connect: to whichever of several servers the URL asks for.
         _, where = self.engine.dialect.create_connect_args(self.url)
-        options: dict[str, Any] = {**where, **_NETWORK, "application_name": "tan-listen"}
+        options: dict[str, Any] = {**where, **NETWORK, "application_name": "tan-listen"}
         connection = await psycopg.AsyncConnection.connect(**options, autocommit=True)
         try:
             await connection.execute(_SET.encode())
@@ -192,7 +193,7 @@ def is_locked(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) == LOCK_NOT_AVAILABLE
 
 
-def _tell_server(connection: Any, _: object) -> None:
+def tell_server(connection: Any, _: object) -> None:
     """By a statement, not among the parameters of the start, which a pooler in between would refuse."""
     connection.autocommit = True  # a rollback would take it back
     try:

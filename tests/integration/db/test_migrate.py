@@ -9,8 +9,9 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from service.db import migrate
 from service.db.embedded import APP
@@ -151,17 +152,52 @@ def test_a_failed_upgrade_leaves_no_trace(empty_database: DatabaseUrls) -> None:
 def test_a_table_that_is_in_use_ends_an_upgrade_with_what_to_do(
     empty_database: DatabaseUrls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrate, "_WAIT_FOR_TABLES", "50ms")
-    engine = create_engine(normalise_url(empty_database.owner))
-    with engine.begin() as connection:
-        command.upgrade(_config(connection), "0001")
-    engine.dispose()
+    monkeypatch.setattr(migrate, "_WAITS_FOR_TABLES", (0.05, 0.05))
+    bring_to(empty_database, "0001")
     with psycopg.connect(empty_database.owner) as reader:
         reader.execute("SELECT count(*) FROM study")
         with pytest.raises(MigrationError, match=r"a table is in use .* stop the service"):
             upgrade(empty_database.owner, APP)
         assert reader.execute("SELECT version_num FROM alembic_version").fetchone() == ("0001",)
     upgrade(empty_database.owner, APP)
+
+
+def bring_to(urls: DatabaseUrls, revision: str) -> None:
+    engine = create_engine(normalise_url(urls.owner))
+    with engine.begin() as connection:
+        command.upgrade(_config(connection), revision)
+    engine.dispose()
+
+
+async def test_an_upgrade_ends_no_transaction_of_a_service_at_work_and_is_not_ended_by_one(
+    empty_database: DatabaseUrls,
+) -> None:
+    bring_to(empty_database, "0022")  # the next one only shares the table that a later one changes
+    with psycopg.connect(empty_database.owner) as service:
+        service.execute("SELECT count(*) FROM study")
+        upgrading = asyncio.create_task(asyncio.to_thread(upgrade, empty_database.owner, APP))
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(service.execute, "UPDATE study SET reason = NULL")
+        service.commit()
+    await upgrading
+    with psycopg.connect(empty_database.app) as connection:
+        row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    assert row == (head_revision(),)
+
+
+def test_a_migrator_whose_machine_vanishes_has_its_locks_for_seconds(
+    empty_database: DatabaseUrls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str | None] = []
+
+    def look(config: Config, _: str) -> None:
+        connection = config.attributes["connection"]
+        names = ("tcp_keepalives_idle", "tcp_user_timeout", "idle_in_transaction_session_timeout")
+        seen.extend(connection.scalar(text(f"SHOW {name}")) for name in names)
+
+    monkeypatch.setattr(migrate.command, "upgrade", look)
+    upgrade(empty_database.owner)
+    assert seen == ["10", "10000", "15min"]
 
 
 def test_a_newer_schema_is_refused(database_urls: DatabaseUrls) -> None:
