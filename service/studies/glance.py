@@ -40,13 +40,16 @@ FROM trial WHERE study_id = study.id
 _COUNTS = f"({_COUNTED}) AS counts"
 COUNTS_BUT_ONE = f"({_COUNTED} AND number <> :number) AS counts"
 """For :func:`with_trial`."""
-_BEST = """
-(SELECT to_jsonb(trial) - '{study_id,attempt,started_at,updated_at,finished_at}'::text[]
-FROM trial WHERE study_id = study.id AND number = coalesce(
+_OF_TRIAL = ", ".join(f"'{name}', trial.{name}" for name in TrialRecord.model_fields)
+TRIAL = f"jsonb_build_object({_OF_TRIAL})"
+"""A row of ``trial`` as TrialRecord. By its names: beside a newer version, which may have put other columns there, this one
+answers until it is replaced."""
+_BEST = f"""
+(SELECT {TRIAL} FROM trial WHERE study_id = study.id AND number = coalesce(
     (study.promotion ->> 'trial')::integer,
     (SELECT number FROM trial WHERE study_id = study.id AND state = 'completed'
     AND value IS NOT NULL ORDER BY value DESC, number LIMIT 1))) AS best
-"""
+"""  # noqa: S608 - names of our own fields
 _HELD = f"""
 (SELECT jsonb_build_object('scope', held.scope_id, 'charged_steps', held.charged_steps,
     'reserved_steps', held.reserved_steps, 'is_restored', {IS_RESTORED}, 'seq', entry.seq, 'hash', encode(entry.hash, 'hex'))

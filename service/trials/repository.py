@@ -15,6 +15,7 @@ from service.paging import Cursor
 from service.studies.glance import (
     COUNTS_BUT_ONE,
     RUNS,
+    TRIAL,
     RunStanding,
     progress,
     standings,
@@ -88,8 +89,7 @@ _SEE = text(f"""
 SELECT study.event_seq, study.state, run.kind, attempt.state AS attempt_state,
     (study.spec -> 'search' -> 'trials')::integer AS trials,
     jsonb_array_length(study.plan -> 'simulations') - 1 AS last_rung,
-    (SELECT to_jsonb(trial) - '{{study_id,attempt,started_at,updated_at,finished_at}}'::text[]
-     FROM trial WHERE study_id = study.id AND number = :number) AS known,
+    (SELECT {TRIAL} FROM trial WHERE study_id = study.id AND number = :number) AS known,
     {RUNS},
     {COUNTS_BUT_ONE},
     CASE WHEN run.assignment ->> 'charged' IS NOT NULL THEN

@@ -210,6 +210,19 @@ class TestSearch:
             run = await search_run(session, stored, storage_path="/storage")
         assert run.assignment["max_examples"] == 1.5 * 4 * 256 * 100
 
+    async def test_a_newer_version_may_have_put_a_column_beside_those_of_a_trial(
+        self, client, settings, owner, search, study_id
+    ):
+        """As in the middle of an upgrade: the schema is the new one, and who answers the old one."""
+        driver = Driver(client, settings, search)
+        await driver.call("PUT", "/trials/0", trial=make_trial())
+        async with owner.session() as session:
+            await session.execute(text("ALTER TABLE trial ADD COLUMN later text"))
+        done = completed_trial(0, 0.7)
+        assert (await driver.call("PUT", "/trials/0", trial=done)).status_code == 204
+        told = await client.get(f"/studies/{study_id}")
+        assert (told.status_code, told.json()["best_trial"]["value"]) == (200, 0.7)
+
     async def test_reports_become_rows_events_and_progress(
         self, client, settings, search, study_id
     ):
