@@ -58,7 +58,7 @@ registered again for a fresh budget; a dataset's row says which budget it has, w
 waived; and a study's what was asked for, by whom, and how its search touches the data."""
 _WAIT_FOR_OTHERS_SECONDS = 120.0
 _WAIT_SECONDS = 15.0
-_WAITS_FOR_TABLES = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
+_WAITS_FOR_TABLES = (0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8)
 """Seconds that a table is waited for, of one try after another to have all of them. The first tries end before PostgreSQL
 looks for a deadlock (after 1 s), which could end a transaction of the service; a vacuum gives way to the last ones only."""
 _PAUSE_SECONDS = 0.1
