@@ -95,6 +95,13 @@ class Team:
         """Rank 0's bytes on every rank, in place; the others pass one of that size."""
         dist.broadcast(tensor, src=0)
 
+    def meet(self) -> None:
+        """Wait until every rank is here; it fails where one of them was lost."""
+        if self.size > 1:
+            here = torch.ones((), device=self.device)
+            dist.all_reduce(here)
+            here.item()  # a GPU is waited for
+
     def told(self, values: list[int]) -> list[int]:
         """Rank 0's values on every rank; what the others pass counts by its length only."""
         if self.size == 1:  # a GPU would wait for them at each step
@@ -144,6 +151,7 @@ def _train(
     trainer.progressed = progressed
     # Also before that: what does not fit beside the data, or fails on a whole microbatch.
     trainer.rehearse(num_scored=0 if test is None else len(test))
+    team.meet()  # else rank 0 would be charged for what does not fit on another
     is_stopped = go_on(trainer, assignment, team, leader)
     started = time.monotonic()
     is_stopped = is_stopped or run_segments(trainer, assignment, team, leader)

@@ -119,6 +119,10 @@ class ThreadTeam(Team):
         tensor.copy_(torch.stack(shares).sum(0))
         self._ranks.meet()
 
+    def meet(self) -> None:
+        """Wait until every rank is here."""
+        self._ranks.meet()
+
     def copied(self, tensor: Tensor) -> None:
         """Rank 0's bytes on every rank, in place."""
         if self.rank == 0:

@@ -1,5 +1,8 @@
 """What the ranks of a private run have in common, and what comes before they are charged."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -68,12 +71,13 @@ class Charging(Leader):
         raise ChargedError
 
 
-def _trained_on_digits() -> None:
+def _trained_on_digits(ranks: Ranks, rank: int = 0) -> None:
     digits = dataset_ref(inspect(None, source="digits"))
     settings = WorkerSettings(api_url="http://nowhere", run_id="r", fence=1, run_token="t")  # type: ignore[arg-type]
-    team = ThreadTeam(Ranks(1), 0, None)
-    team.is_first_of_node = True
-    train_loop._train(private_assignment(digits), settings, team, Charging())
+    team = ThreadTeam(ranks, rank, None)
+    team.is_first_of_node = rank == 0
+    leader = Charging() if rank == 0 else None
+    train_loop._train(private_assignment(digits, workers=ranks.size), settings, team, leader)
 
 
 def test_a_run_that_does_not_fit_is_not_charged(monkeypatch) -> None:
@@ -85,8 +89,28 @@ def test_a_run_that_does_not_fit_is_not_charged(monkeypatch) -> None:
     asked, is_short = list[int](), True
     monkeypatch.setattr(Trainer, "rehearse", rehearse)
     with pytest.raises(torch.OutOfMemoryError):
-        _trained_on_digits()
+        _trained_on_digits(Ranks(1))
     is_short = False
     with pytest.raises(ChargedError):
-        _trained_on_digits()
+        _trained_on_digits(Ranks(1))
     assert asked == [359, 359]  # the test split's
+
+
+@pytest.mark.parametrize("is_short", [True, False])
+def test_nor_one_that_does_not_fit_on_another_rank(monkeypatch, is_short: bool) -> None:
+    ranks = Ranks(2)
+
+    def rehearse(self: Trainer, *, num_scored: int) -> None:
+        if self._rank == 1:
+            time.sleep(0.5)  # while rank 0 goes on, if nothing holds it
+            if is_short:
+                ranks.abort()
+                raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Trainer, "rehearse", rehearse)
+    with ThreadPoolExecutor(2) as pool:
+        first, other = (pool.submit(_trained_on_digits, ranks, rank) for rank in range(2))
+        failed = first.exception()
+        ranks.abort()
+        assert isinstance(failed, threading.BrokenBarrierError if is_short else ChargedError)
+        assert other.exception() is not None
