@@ -211,6 +211,7 @@ def test_private_steps_have_the_noise_of_a_cpu(
             device=device,
         )
         trainer._agreed = 10**9  # there is no other rank
+        trainer.rehearse(num_scored=100)
         for _ in range(5):
             trainer.step()
         assert {(each.device.type, each.dtype) for each in sent} <= {(device, torch.float64)}

@@ -295,7 +295,7 @@ __attribute__((always_inline)) static inline void box_muller(const uint32_t *wor
 }
 
 /* The same of words of a cipher, for private runs, in double: the radius from all bits of one, the angle from the upper 54
- * of the other, a turn counted from -pi/4. Within two units in the last place; no branch and no table follows a word.
+ * of the other, a turn counted from -pi/4. Within four units in the last place; no branch and no table follows a word.
  *
  * Reference: logarithm, sine and cosine of Sun's fdlibm (1993), between the square roots of 1/2 and 2, and within pi/4. */
 typedef union { double value; uint64_t bits; } Double;
