@@ -149,7 +149,7 @@ def _train(
     train = inputs("train", progressed=told("features of train"))
     trainer = build_trainer(assignment, begun_from, train, team)
     trainer.progressed = progressed
-    # Also before that: what does not fit beside the data, or fails on a whole microbatch.
+    # Also before that: what does not fit beside the data, or fails on as many examples at once as a step may read.
     trainer.rehearse(num_scored=0 if test is None else len(test))
     team.meet()  # else rank 0 would be charged for what does not fit on another
     is_stopped = go_on(trainer, assignment, team, leader)

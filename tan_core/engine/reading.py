@@ -109,12 +109,14 @@ class Reader:
             views = draw.views[at_UR.flatten()]
         return self._shown(inputs, self.labels[records_UR], shares_UR, views)
 
-    def made_up(self, generator: torch.Generator) -> Shown[Tensor]:
-        """As much as a model may ever read at once, of random records of class 0: nobody's."""
-        num_records = self._most_records
-        num_units = len(self.inputs) if self.users is None else len(self.users)
-        at_once = max(1, self.microbatch_size // (num_records * self.augmentation.views))
-        labels_UR = torch.zeros(min(num_units, at_once), num_records, dtype=torch.int64)
+    def made_up(self, num_drawn: int, generator: torch.Generator) -> Shown[Tensor]:
+        """As much as a model may read at once of so many units drawn, of random records of class 0: nobody's."""
+        at_once = max(1, self.microbatch_size // self.augmentation.views)
+        if self.users is None:
+            num_units, num_records = min(num_drawn, at_once), 1
+        else:
+            num_units, num_records = self.users.fullest(num_drawn, at_once)
+        labels_UR = torch.zeros(num_units, num_records, dtype=torch.int64)
         views = None
         if not self.augmentation.is_identity:
             views = self.augmentation.draw(labels_UR.numel(), generator)
@@ -129,8 +131,9 @@ class Reader:
         size, dtype = (num, *self.shape), self.inputs.dtype
         if dtype.is_floating_point:
             return torch.randn(size, generator=generator).to(dtype)
-        highest = 256 if dtype == torch.uint8 else 1
-        return torch.randint(0, highest, size, generator=generator).to(dtype)
+        if dtype == torch.uint8:
+            return torch.randint(0, 256, size, generator=generator, dtype=dtype)
+        return torch.zeros(size, dtype=dtype)
 
     def _shown(
         self, inputs: Tensor, labels_UR: Tensor, shares_UR: Tensor | None, views_of: Views | None

@@ -75,6 +75,8 @@ from tan_core.wire import UpdatePoint
 
 STATE_VERSION: Final = 2
 _EVALUATION_BATCH: Final = 512
+_RARE_DEVIATIONS: Final = 6
+"""Of the size of a draw above the expected one, and as many units: of few units a draw is more often far above it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +243,17 @@ class Trainer:
         return min(_EVALUATION_BATCH, 4 * self._microbatch_size)
 
     @property
+    def _most_drawn(self) -> int:
+        """Units that this rank may have to read of one draw: more are not there, above the cap, or drawn in hardly any run."""
+        expected = self._execution.expected_batch_size
+        most = min(
+            self._execution.num_examples,
+            self._mechanism.max_batch_size or math.inf,
+            math.ceil(expected + _RARE_DEVIATIONS * (math.sqrt(expected) + 1)),
+        )
+        return max(1, math.ceil(most / self._world_size))
+
+    @property
     def steps_done(self) -> int:
         """Steps taken, those before a checkpoint included."""
         return self._steps_done
@@ -281,7 +294,7 @@ class Trainer:
         """
         with self._alone:
             generator = torch.Generator().manual_seed(0)
-            shown = self._reader.made_up(generator)
+            shown = self._reader.made_up(self._most_drawn, generator)
             # A step has the sum and its noise beside the model.
             noise_P = torch.zeros_like(self._flat.vector, dtype=self._noise_type)
             found = self._sum_of(shown, torch.zeros_like(self._flat.vector))

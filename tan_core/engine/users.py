@@ -55,6 +55,25 @@ class Users:
         """The users in an order in which those of a chunk have about as many records."""
         return users[self._counts[users].argsort(descending=True, stable=True)]
 
+    def fullest(self, num_users: int, num_records: int) -> tuple[int, int]:
+        """Users, and the records that each of them is given, of the largest chunk there may be.
+
+        Args:
+            num_users: drawn at most.
+            num_records: in a chunk, unless its first user alone has more.
+
+        Example:
+            >>> Users(torch.tensor([0, 0, 0, 1, 2])).fullest(num_users=3, num_records=4)
+            (1, 3)
+            >>> Users(torch.tensor([0, 0, 0, 1, 2, 3, 4])).fullest(num_users=5, num_records=4)
+            (4, 1)
+        """
+        of_each, num_alike = self._counts.unique(return_counts=True)
+        # A chunk is filled up to its first user's records by users who have no more of them.
+        num_at_once = (num_records // of_each).clamp(1, num_users).minimum(num_alike.cumsum(0))
+        at = int((num_at_once * of_each).argmax())
+        return int(num_at_once[at]), int(of_each[at])
+
     def records(self, users_U: Tensor) -> tuple[Tensor, Tensor]:
         """Records [U, R] of these users, and their shares [U, R] in each user's mean.
 

@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tan_core.errors import AuditError
-from tan_core.execution import Simulation
+from tan_core.execution import PrivateRun, Simulation
+from tan_core.mechanism import Mechanism, NeighboringRelation, Sampling
 from tan_core.spec.models import TanhCnnModel
 from tan_core.testing.tiny import SHAPE, tiny_images
 from tests.unit.tan_core.engine.support import NUM_EXAMPLES, make_run, make_trainer, run, vector
@@ -38,7 +40,7 @@ def _watched(num_scored: int = 0, **changes) -> Watched:
     ("microbatch_size", "views", "records_per_user", "at_once"),
     [
         (16, 1, 1, 16),
-        (256, 1, 1, NUM_EXAMPLES),
+        (256, 1, 1, 39),  # of 12 drawn of 60: no more are
         (16, 4, 1, 16),
         (2, 4, 1, 4),  # one example's views at least
         (16, 1, 5, 15),
@@ -62,6 +64,65 @@ def test_it_takes_as_many_views_as_a_step_may(
         config={"augmentation_multiplicity": views},
     )
     assert max(model.trained) == at_once
+
+
+@pytest.mark.parametrize(
+    ("records_of_first", "microbatch_size", "at_once"), [(9, 16, 16), (9, 9, 9), (40, 16, 40)]
+)
+def test_users_with_fewer_records_fill_what_the_largest_leave(
+    records_of_first: int, microbatch_size: int, at_once: int
+) -> None:
+    users = (torch.arange(NUM_EXAMPLES) - (records_of_first - 1)).clamp_min(0)
+    run_of_all = PrivateRun(
+        mechanism=Mechanism(sampling_rate=1, noise_multiplier=1, clip_norm=1, steps=2),
+        num_examples=int(users.max()) + 1,
+    )
+    model = _watched(execution=run_of_all, users=users, microbatch_size=microbatch_size)
+    assert max(model.trained) == at_once
+    model.trained.clear()
+    make_trainer(run_of_all, model=model, users=users, microbatch_size=microbatch_size).step()
+    assert max(model.trained[-9:]) == at_once
+
+
+@pytest.mark.parametrize(("cap", "world_size", "at_once"), [(12, 1, 12), (13, 2, 7), (None, 2, 20)])
+def test_it_takes_no_more_than_a_rank_may_have_to(
+    cap: int | None, world_size: int, at_once: int
+) -> None:
+    """Memory for a full microbatch is not asked for where the draws are smaller."""
+    of_cap = {}
+    if cap is not None:
+        of_cap = {
+            "sampling": Sampling.TRUNCATED_POISSON,
+            "num_examples": NUM_EXAMPLES,
+            "max_batch_size": cap,
+            "neighboring_relation": NeighboringRelation.ZERO_OUT,
+        }
+    mechanism = Mechanism(sampling_rate=0.2, noise_multiplier=1, clip_norm=1, steps=2, **of_cap)
+    execution = PrivateRun(mechanism=mechanism, num_examples=NUM_EXAMPLES)
+    model = _watched(execution=execution, world_size=world_size, all_reduce=lambda _: None)
+    assert max(model.trained) == at_once
+
+
+class Largest(TorchDispatchMode):
+    """Notes how many bytes the largest tensor has that comes into being."""
+
+    num_bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, Tensor):
+            self.num_bytes = max(self.num_bytes, found.nbytes)
+        return found
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.float32, torch.bool])
+def test_what_is_made_up_takes_as_much_memory_as_what_is_read(dtype: torch.dtype) -> None:
+    inputs, _ = tiny_images(NUM_EXAMPLES)
+    trainer = make_trainer(inputs=torch.as_tensor(inputs).to(dtype))
+    with Largest() as largest:
+        made = trainer._reader.random_records(1000, torch.Generator().manual_seed(0))
+    assert made.dtype == dtype
+    assert largest.num_bytes == made.nbytes
 
 
 @pytest.mark.parametrize(
