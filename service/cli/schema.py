@@ -1,5 +1,6 @@
 """``tan-cli schema``: what a study.yaml may hold, for editors."""
 
+import errno
 import json
 import os
 import shutil
@@ -16,6 +17,8 @@ HINT = f"# yaml-language-server: $schema={FILE_NAME}\n"
 """The first line of a study whose schema lies beside it."""
 _LONGEST_STEM = 60
 """Of a name, with room for what is added to it: a name has 255 bytes at most."""
+_NOT_REPLACED = {errno.EBUSY, errno.EPERM}
+"""Where a file can be written to alone: one that is mounted by itself, as into a container, and somebody else's."""
 
 
 def schema(
@@ -60,6 +63,8 @@ def schema_text() -> str:
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all: what is there stays where the disk is full. A link goes on leading to it.
 
+    One that cannot be replaced, as it is mounted by itself or somebody else's, is written to where it is.
+
     Raises:
         InputError: it cannot be written.
     """
@@ -74,13 +79,21 @@ def write(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
+    found = None
     if path.exists():
         path.open("ab").close()  # one that may not be written to is not replaced either
+        found = path.stat()
     part = path.with_name(f".{path.name[:_LONGEST_STEM]}.{os.getpid()}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        if path.exists():
+        part.touch()
+        if found is not None:  # before there is anything to read
+            os.chown(part, found.st_uid, found.st_gid)
             shutil.copymode(path, part)
+        part.write_text(text, encoding="utf-8")
         part.replace(path)
+    except OSError as error:
+        if found is None or error.errno not in _NOT_REPLACED:
+            raise
+        path.write_text(text, encoding="utf-8")
     finally:
         part.unlink(missing_ok=True)

@@ -1,5 +1,6 @@
 """A file that a verb writes: whole, or as it was."""
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -32,6 +33,42 @@ def test_a_file_keeps_who_may_read_it_and_its_link(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o600
     assert link.is_symlink()
     assert os.listdir(file.parent) == [file.name]
+
+
+@pytest.mark.parametrize(
+    ("call", "number"), [("replace", errno.EBUSY), ("replace", errno.EPERM), ("chown", errno.EPERM)]
+)
+def test_a_file_that_cannot_be_replaced_is_written_to(
+    call: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is mounted by itself, and one of somebody else."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    file = tmp_path / "file"
+    file.write_text("something old")
+    monkeypatch.setattr(os, call, refuse)
+    write(file, "new")
+    assert file.read_text() == "new"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_what_replaces_a_file_is_nobody_elses_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, modes = tmp_path / "file", list[int]()
+    file.write_text("old")
+    file.chmod(0o600)
+    write_text = Path.write_text
+
+    def watched(path: Path, *args: str, **kwargs: str) -> int:
+        modes.append(path.stat().st_mode & 0o777)
+        return write_text(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "write_text", watched)
+    write(file, "new")
+    assert modes == [0o600]
 
 
 def test_a_new_file_is_readable_as_others_are(tmp_path: Path) -> None:
