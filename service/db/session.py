@@ -114,6 +114,7 @@ class Database:
         )
         event.listen(self.engine.sync_engine, "connect", tell_server)
         event.listen(self.engine.sync_engine, "checkout", _refuse_if_closed)
+        event.listen(self.engine.sync_engine, "handle_error", _leave_values_out)
         event.listen(self.engine.sync_engine, "handle_error", _leave_if_read_only)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         self._snapshots = async_sessionmaker(
@@ -202,6 +203,16 @@ def tell_server(connection: Any, _: object) -> None:
         cursor.close()
     finally:
         connection.autocommit = False
+
+
+def _leave_values_out(context: ExceptionContext) -> None:
+    """Leave an error PostgreSQL's own message alone: its details quote rows, as in ``Failing row contains (...)``."""
+    error, wrapped = context.original_exception, context.sqlalchemy_exception
+    if not isinstance(error, psycopg.Error) or error.diag.message_primary is None:
+        return
+    whole, error.args = str(error), (error.diag.message_primary,)
+    if wrapped is not None:
+        wrapped.args = tuple(str(each).replace(whole, str(error)) for each in wrapped.args)
 
 
 def _leave_if_read_only(context: ExceptionContext) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import traceback
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
@@ -195,3 +196,19 @@ async def test_an_error_does_not_tell_what_was_to_be_stored(database: Database) 
             )
 
     assert "of-patients" not in str(caught.value)
+
+
+@pytest.mark.parametrize("refused", ["CHECK (told = '')", "UNIQUE"])
+async def test_an_error_does_not_tell_the_row_that_was_refused(
+    database: Database, refused: str
+) -> None:
+    """PostgreSQL's own words on it quote one, and stand in a traceback."""
+    value = "-".join(("of", "patients"))  # a traceback shows lines of this test, too
+    async with database.session() as session:
+        await session.execute(text(f"CREATE TEMPORARY TABLE t (told text {refused})"))
+        with pytest.raises(DBAPIError) as caught:
+            await session.execute(text("INSERT INTO t VALUES (:told), (:told)"), {"told": value})
+
+    told = "".join(traceback.format_exception(caught.value))
+    assert value not in told
+    assert "constraint" in told
