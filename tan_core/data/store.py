@@ -3,6 +3,7 @@
 It holds the records, or what was made of them: storage as private as the dataset, open to its owner only.
 """
 
+import errno
 import fcntl
 import os
 import secrets
@@ -160,7 +161,7 @@ class Store:
         try:
             make(draft, lambda num_bytes: self._make_room(num_bytes, {draft.name, *beside}))
             _sync(draft)
-            draft.rename(entry)
+            _appear(draft, entry)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
             raise
@@ -203,6 +204,16 @@ class Store:
 def size_of(folder: Path) -> int:
     """Bytes of all files below it."""
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _appear(draft: Path, entry: Path) -> None:
+    """Call the draft by the entry's name, unless another entry was given that name meanwhile: of one name all are alike."""
+    try:
+        draft.rename(entry)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        shutil.rmtree(draft)
 
 
 def _remove(entry: Path) -> None:

@@ -188,6 +188,21 @@ Store(Path(sys.argv[1])).kept(sys.argv[2], make, lambda entry: None)
 """
 
 
+def test_an_entry_that_comes_by_its_name_while_it_is_made_is_the_one(tmp_path: Path) -> None:
+    """A registration keeps what a run fetches at the same time."""
+    store, other = Store(tmp_path), Writer()
+
+    def make(folder: Path, room: Room) -> None:
+        Writer()(folder, room)
+        (tmp_path / "new").mkdir()
+        other(tmp_path / "new", room)
+        store.rename("new", "x")
+
+    assert store.kept("x", make, length) == KB
+    assert names(store) == {"x"}
+    assert size_of(tmp_path) == KB
+
+
 def test_what_goes_is_never_seen_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who lists its files while they are deleted would take those that are left for all."""
     store = Store(tmp_path, max_bytes=KB)
