@@ -2,7 +2,7 @@
 
 On where ``OTEL_EXPORTER_OTLP_ENDPOINT`` is set, and off otherwise: nothing is imported then. The other
 ``OTEL_*`` variables mean what OpenTelemetry says. Spans hold route templates and SQL with placeholders;
-no argument of a statement, no path, no query, no header and no body. The instrumentations would tell of
+no argument of a statement, no path, no query, no body and no header but those of the caller's own trace. The instrumentations would tell of
 all these, and PostgreSQL's errors of arguments, so what leaves is chosen here.
 """
 
