@@ -158,6 +158,7 @@ class Reconciler:
                 attempt = await self._last_attempt(session, run.id)
                 if attempt is not None and attempt.state == "live":
                     attempt.state, attempt.finished_at = "lost", now
+                    await self._interrupt(session, study, run, attempt)
             await self._end(session, study, "failed", reason)
         if submission_id is not None:
             await self._launcher.stop(submission_id)
@@ -409,7 +410,16 @@ class Reconciler:
         attempt.state, attempt.finished_at = "lost", scene.now
         attempt.reason = clean_reason(reason)
         log.warning("attempt lost: %s: %s", attempt.submission_id, attempt.reason)
+        await self._interrupt(scene.session, scene.study, scene.run, attempt)
         await self._announce(scene, attempt, attempt.reason)
+
+    async def _interrupt(
+        self, session: AsyncSession, study: Study, run: Run, lost: Attempt
+    ) -> None:
+        """No trial runs without its driver, and there may be no next one that would say so."""
+        if run.kind == "search":
+            reason = ENDED_EARLY if _is_enough(study, run) else "its driver died"
+            await interrupt_running(session, study, before_attempt=lost.number + 1, reason=reason)
 
     async def _announce(self, scene: Scene, attempt: Attempt, reason: str | None) -> None:
         await append_event(

@@ -375,6 +375,29 @@ class TestDeadDrivers:
         assert list(states) == ["completed", "interrupted"]
         assert lost.reason == "the driver ended with exit code 137 without a final report (failed)"
 
+    @pytest.mark.parametrize("wish", ["cancel", "pause", None])
+    async def test_no_trial_runs_without_a_driver_where_no_other_one_follows(
+        self, world: World, wish: str | None
+    ) -> None:
+        study_id = await world.submit()
+        await world.tick(3)
+        run_id = f"{study_id}-search"
+        running = {"number": 0, "state": "running", "params": {"learning_rate": 2.0}}
+        for attempt in range(1, 2 if wish else world.settings.max_attempts + 1):
+            await world.report(run_id, "PUT", "/trials/0", attempt, trial=running)
+            world.launcher.end(f"{run_id}-a{attempt}", JobStatus.FAILED, 137)
+            if wish:
+                await world.client.post(f"/studies/{study_id}/{wish}")
+            await world.tick(3)
+
+        study = await world.study(study_id)
+        ended = {"cancel": "cancelled", "pause": "simulating", None: "failed"}
+        assert (study["state"], study["progress"]["trials_running"]) == (ended[wish], 0)
+        (trial,) = (await world.client.get(f"/studies/{study_id}/trials")).json()["items"]
+        assert (trial["state"], trial["reason"]) == ("interrupted", "its driver died")
+        told = [each for each in await world.events(study_id) if each["kind"] == "trial"]
+        assert told[-1]["trial"]["state"] == "interrupted"
+
     async def test_a_driver_that_an_exception_ended_says_which_without_its_frames(
         self, world: World
     ) -> None:
