@@ -161,7 +161,7 @@ def test_a_trial_whose_worker_was_killed_is_charged_once_more(
     deadline = time.monotonic() + 250
     victims: list[int] = []
     while not (victims and books.segments):
-        assert driver.poll() is None
+        assert driver.poll() is None, driver.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.01)
         if not victims:
