@@ -143,7 +143,7 @@ def _library() -> ctypes.CDLL | None:
         except OSError:  # of another machine or another Python
             continue
         names = [f"{name}_{real}" for name in _SIGNATURES for real in _TYPES.values()]
-        names += [*_OF_FLOATS, "poisson_sample", "kernels_version"]
+        names += [*_OF_FLOATS, "normals_of_words", "poisson_sample", "kernels_version"]
         # One of another day, as after an update without installing again, would compute something else.
         if (
             all(hasattr(library, name) for name in names)
