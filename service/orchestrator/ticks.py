@@ -5,8 +5,6 @@ import logging
 from collections import defaultdict
 from datetime import timedelta
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from service.db.migrate import SchemaError, expect_schema
 from service.db.session import Database
 from service.errors import ServiceError
@@ -15,6 +13,7 @@ from service.orchestrator.decide import Heard
 from service.orchestrator.hearing import Ear
 from service.orchestrator.reconcile import Reconciler
 from service.publication.published import Published, RestoredBackupError
+from service.studies import line
 from service.trouble import Trouble
 from tan_core import log_records
 from tan_core.errors import TanError
@@ -79,9 +78,9 @@ class Ticks:
             except TanError as error:
                 self._of_study[study_id].met(f"study {study_id} cannot go on", error)
                 await self._reconciler.fail(study_id, str(error))
-            except (ServiceError, SQLAlchemyError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - one study's, whatever it was
                 self._of_study[study_id].met(f"study {study_id} does not move; trying again", error)
-                told = filter(None, ["trying again", type(error).__name__, _tellable(error)])
+                told = filter(None, [line.TROUBLED, type(error).__name__, _tellable(error)])
                 await self._reconciler.note(study_id, ": ".join(told))
                 return
         except Exception as error:  # noqa: BLE001 - whatever it was, the next tick tries again

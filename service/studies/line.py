@@ -11,6 +11,8 @@ from service.db.tables import Study
 
 RUNNING_STATES = ("simulating", "training")
 WAITING = "waiting for a free slot"
+TROUBLED = "trying again"
+"""How the reason begins of a study whose last look failed. It keeps its place, and holds up none behind it."""
 _SLOTS_LOCK = 0x7A4E_0001
 _ORDER = (Study.priority.desc(), Study.created_at, Study.id)
 
@@ -77,8 +79,11 @@ async def why_not_yet(session: AsyncSession, study: Study, limits: Limits) -> st
         return f"{WAITING} of tenant {study.tenant}"
     if free <= 0:
         return WAITING
+    is_troubled = func.coalesce(Study.reason, "").startswith(TROUBLED)
     line = await session.execute(
-        select(Study.id, Study.tenant).where(is_waiting()).order_by(*_ORDER)
+        select(Study.id, Study.tenant)
+        .where(is_waiting(), or_(not_(is_troubled), Study.id == study.id))
+        .order_by(*_ORDER)
     )
     for study_id, tenant in line.all():
         if _is_full(running, tenant, limits):

@@ -1,13 +1,18 @@
 """Who goes first, and what the others are told."""
 
+import asyncio
 from datetime import timedelta
+from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from sqlalchemy import update
 
 from service.db.session import Database
-from service.db.tables import Attempt, Study
+from service.db.tables import Attempt, Run, Study
+from service.orchestrator import assignments
 from service.orchestrator.decide import FIRST_PAUSE, PAUSED
+from service.orchestrator.ticks import Ticks
 from tests.support.world import World
 
 
@@ -82,6 +87,46 @@ class TestPriority:
         await world.tick(4)
 
         assert (await world.study(third))["state"] == "simulating"
+
+    async def test_a_study_that_cannot_be_begun_holds_up_none_behind_it(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, second, third = [await world.submit() for _ in range(3)]
+        search_run = assignments.search_run
+
+        async def broken(session: Any, study: Study, **rest: Any) -> Run:
+            if study.id == first:
+                raise KeyError("a spec of another version")
+            return await search_run(session, study, **rest)
+
+        async def look_at_all(times: int) -> None:
+            ticks = Ticks(
+                database=world.database,
+                reconciler=world.reconciler("one"),
+                ear=AsyncMock(look=AsyncMock(return_value=world.heard)),
+                published=AsyncMock(),
+                owner="one",
+            )
+            for _ in range(times):
+                await ticks.take(asyncio.Event())
+
+        with monkeypatch.context() as patch:
+            patch.setattr(assignments, "search_run", broken)
+            await look_at_all(2)
+            assert await states(world, first, second, third) == ["queued", "simulating", "queued"]
+            await world.client.post(f"/studies/{second}/cancel")
+            await look_at_all(4)
+
+        assert await states(world, first, second, third) == ["queued", "cancelled", "simulating"]
+        stuck = await world.study(first)
+        assert (stuck["reason"], stuck["queue_position"]) == (
+            "waiting for a free slot, 1st in line",
+            1,
+        )
+
+        await world.client.post(f"/studies/{third}/cancel")
+        await look_at_all(4)
+        assert (await world.study(first))["state"] == "simulating"
 
     async def test_it_is_an_integer_of_a_known_range(self, world: World) -> None:
         spec = {**(await world.study(await world.submit()))["spec"], "priority": 101}
