@@ -2,5 +2,5 @@
 
 from typing import Final
 
-KERNELS_VERSION: Final = 9
+KERNELS_VERSION: Final = 10
 """As ``kernels_version()`` of the compiled library says it: raised whenever what it exports changes, or what a bound rests on."""

@@ -146,12 +146,8 @@ class PrivateRandomness:
         for start in range(part.start, part.stop, _PAIRS_AT_ONCE):
             stop = min(start + _PAIRS_AT_ONCE, part.stop)
             radii, angles = (_read(stream, start + half, stop - start) for half in (0, num_pairs))
-            # Noise of no more digits than the vector lies on a grid: less each sum that may have been, a noisy one would
-            # tell by it which one was.
-            noise = _box_muller(radii, angles).to(total_P.device)
-            for half, of_half in zip((0, num_pairs), noise, strict=True):
-                piece = total_P[half + start : half + stop]  # an odd vector ends within a pair
-                piece.add_(of_half[: len(piece)], alpha=deviation)
+            pieces = (total_P[half + start : half + stop] for half in (0, num_pairs))
+            _add_box_muller(radii, angles, deviation, *pieces)
 
     def augmentation(self, step: int) -> torch.Generator:
         """A generator for the step's augmentations, which has its whole state from the stream."""
@@ -302,11 +298,31 @@ def _read(stream: bytes, first: int, count: int) -> NDArray[np.uint64]:
     return words[skipped : skipped + count].astype(np.uint64, copy=False)
 
 
+def _add_box_muller(
+    radii: NDArray[np.uint64],
+    angles: NDArray[np.uint64],
+    deviation: float,
+    first: Tensor,
+    second: Tensor,
+) -> None:
+    """Add the two normal numbers of two words each, times ``deviation``, to two vectors [N]; an odd one ends within a pair.
+
+    Noise of no more digits than a vector lies on a grid: less each sum that may have been, a noisy one would tell by it
+    which one was. So it is float64, and rounded where it has been added.
+    """
+    if native.accepts(first, second) and first.is_contiguous() and second.is_contiguous():
+        native.add_normals_of_words(radii, angles, deviation, first, second)
+        return
+    for piece, noise in zip((first, second), _box_muller(radii, angles), strict=True):
+        piece.add_(noise[: len(piece)].to(piece.device), alpha=deviation)
+
+
 def _box_muller(radii: NDArray[np.uint64], angles: NDArray[np.uint64]) -> Tensor:
     """Two standard normal numbers of two words, float64 [2, N]. Of the radius all bits count: of fewer its tail would have gaps."""
+    out = torch.zeros(2, len(radii), dtype=torch.float64)
     if native.is_available():
-        return native.normals_of_words(radii, angles)
-    out = torch.empty(2, len(radii), dtype=torch.float64)
+        native.add_normals_of_words(radii, angles, 1.0, *out)
+        return out
     # In (0, 1]: no log(0). The sum is exact where it is small.
     radius = torch.from_numpy(radii.astype(np.float64))
     radius.add_(1).mul_(2.0**-64).log_().mul_(-2).sqrt_()

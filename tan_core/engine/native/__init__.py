@@ -84,6 +84,7 @@ _SIGNATURES: Final = {
     "ensemble_sums": "nnnnnpppp",
     "max_pool": "pnppp",
     "max_pool_backward": "pnppp",
+    "add_normals_of_words": "nppdpnp",
 }
 """As in kernels.c: pointers, numbers, doubles."""
 _OF_FLOATS: Final = ["hyperbolic_tangent_float", "add_normal_float"]
@@ -143,7 +144,7 @@ def _library() -> ctypes.CDLL | None:
         except OSError:  # of another machine or another Python
             continue
         names = [f"{name}_{real}" for name in _SIGNATURES for real in _TYPES.values()]
-        names += [*_OF_FLOATS, "normals_of_words", "poisson_sample", "kernels_version"]
+        names += [*_OF_FLOATS, "poisson_sample", "kernels_version"]
         # One of another day, as after an update without installing again, would compute something else.
         if (
             all(hasattr(library, name) for name in names)
@@ -659,23 +660,33 @@ def add_normal(total: Tensor, seed: int, deviation: float) -> None:
     )
 
 
-def normals_of_words(radii: NDArray[np.uint64], angles: NDArray[np.uint64]) -> Tensor:
-    """Standard normal numbers by Box and Muller, float64 [2, N], of two words [N] each pair; within four units in the last place.
+def add_normals_of_words(
+    radii: NDArray[np.uint64],
+    angles: NDArray[np.uint64],
+    deviation: float,
+    first: Tensor,
+    second: Tensor,
+) -> None:
+    """Add standard normal numbers by Box and Muller, times ``deviation``, rounded once; each pair is made of two words.
 
-    The same on every processor, and in a time that does not depend on the words.
+    They are within four units in the last place of a float64, the same on every processor, and made in a time that does not
+    depend on the words.
+
+    Args:
+        radii: [N] dense.
+        angles: [N] dense.
+        deviation: what each number is multiplied with.
+        first: [N] dense; one number of each pair is added.
+        second: [N] or [N - 1] dense; the other one.
     """
-    library = _library()
-    assert library is not None  # noqa: S101 the caller has asked
-    out = torch.empty(2, len(radii), dtype=torch.float64)
-    of_radii, of_angles = map(np.ascontiguousarray, (radii, angles))
-    library.normals_of_words(
-        ctypes.c_int64(len(radii)),
-        ctypes.c_void_p(of_radii.ctypes.data),
-        ctypes.c_void_p(of_angles.ctypes.data),
-        ctypes.c_void_p(out[0].data_ptr()),
-        ctypes.c_void_p(out[1].data_ptr()),
-    )
-    return out
+    compute = _function("add_normals_of_words", first)
+
+    def part(start: int, count: int) -> int:
+        left = min(count, len(second) - start)
+        of_words = (words.ctypes.data + start * words.itemsize for words in (radii, angles))
+        return compute(count, *of_words, deviation, _at(first, start), left, _at(second, start))
+
+    _over_examples(part, len(first))
 
 
 def poisson_sample(seed: int, size: int, probability: float) -> NDArray[np.int64]:

@@ -91,6 +91,31 @@ class TestBoth:
         assert torch.equal(total, PrivateRandomness(KEY, 1).noise(3, size))
         assert len(total.unique()) == size
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("threads", [1, 3])
+    @pytest.mark.parametrize("size", [1, 2, 1023, 1025, 4098])
+    def test_private_noise_is_rounded_once_whatever_the_threads(
+        self, size: int, threads: int, dtype: torch.dtype
+    ) -> None:
+        if not native.is_available():
+            pytest.skip("the kernels are not compiled")
+        total = torch.linspace(-1, 1, size, dtype=dtype)
+        noisy = total.double() + 0.3 * PrivateRandomness(KEY, 1).noise(3, size)
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(threads)
+            PrivateRandomness(KEY, 1).add_noise(3, total, 0.3)
+        finally:
+            torch.set_num_threads(before)
+
+        assert torch.equal(total, noisy.to(dtype))
+
+    def test_private_noise_is_added_to_what_no_kernel_reads(self) -> None:
+        strided, halves = torch.zeros(1002)[::2], torch.zeros(501, dtype=torch.bfloat16)
+        for total in (strided, halves):
+            PrivateRandomness(KEY, 1).add_noise(3, total, 1.0)
+            assert torch.equal(total, PrivateRandomness(KEY, 1).noise(3, 501).to(total.dtype))
+
     def test_every_step_draws_afresh(self, make) -> None:
         randomness = make()
 
