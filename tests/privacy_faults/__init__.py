@@ -98,6 +98,8 @@ DRAW = """drawn = self._randomness.mask(
         num_examples=self._execution.num_examples,
         sampling_rate=self._mechanism.sampling_rate,
     )"""
+FEW_DIGITS = """for piece, noise in zip(pieces, _box_muller(radii, angles).float()):
+            piece.add_(noise[: len(piece)], alpha=deviation)"""
 WHOSE = "share, shares = self._rank, self._world_size"
 SHUFFLED = """size = max(1, round(self._execution.expected_batch_size))
     epoch, at = divmod(self._steps_done, self._execution.num_examples // size)
@@ -127,7 +129,10 @@ FAULTS = (
     ),
     Fault(
         "noise of as few digits as the sum", "noise.low_bits.one_rank",
-        (Edit("tan_core.engine.randomness", "PrivateRandomness.add_noise", ".to(total_P.device)", ".float()"),),
+        (
+            Edit("tan_core.engine.randomness", "PrivateRandomness.add_noise",
+                 "_add_box_muller(radii, angles, deviation, *pieces)", FEW_DIGITS),
+        ),
         checks=("noise.low_bits",),
     ),
     Fault(
