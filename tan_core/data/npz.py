@@ -1,4 +1,7 @@
-"""NumPy archives: ``x_train, y_train, x_test, y_test``; train may be called ``x, y``. Never pickled."""
+"""NumPy archives: ``x_train, y_train, x_test, y_test``; train may be called ``x, y``. Never pickled.
+
+Where no array has such a name, ``X`` and what other collections write are the same: ``train_images, train_labels``.
+"""
 
 import math
 import zipfile
@@ -43,6 +46,10 @@ _SUFFIXES: dict[str, Role] = {
     "_val": "validation",
     "_test": "test",
 }
+_AXES = {
+    **dict.fromkeys(("x", "image", "images", "data"), "x"),
+    **dict.fromkeys(("y", "label", "labels", "target", "targets"), "y"),
+}
 
 
 def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
@@ -51,7 +58,7 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
     Images are uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; anything of two
     dimensions is a table of features.
     """
-    arrays = _arrays(path)
+    arrays = _under_our_names(_arrays(path), path)
     parts: Parts = {}
     types: dict[Role, np.dtype[Any]] = {}
     for suffix, role in _SUFFIXES.items():
@@ -81,7 +88,7 @@ def read(path: Path, classes: Sequence[str] | None = None) -> Parts:
     if "train" not in parts:
         raise DatasetError(
             f"{path} holds the arrays {sorted(arrays)}; accepted: x and y, or x_train and y_train "
-            "with x_test and y_test",
+            "with x_test and y_test; images and labels are as good",
             field="path",
         )
     read_names = {axis + suffix for suffix in _SUFFIXES for axis in "xy"}
@@ -106,6 +113,29 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         if isinstance(error, DatasetError):
             raise
         raise DatasetError(f"{path}: not a readable .npz archive: {error}", field="path") from error
+
+
+def _under_our_names(arrays: dict[str, NDArray[Any]], path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays by the names that are read; as they are where one of the inputs has its name already."""
+    if any("x" + suffix in arrays for suffix in _SUFFIXES):
+        return arrays
+    named: dict[str, tuple[str, NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        ours = _our_name(name)
+        if ours in named:
+            raise DatasetError(
+                f"{path} holds {name} beside {named[ours][0]}; accepted: one of them, or {ours}",
+                field="path",
+            )
+        named[ours] = (name, array)
+    return {ours: array for ours, (_, array) in named.items()}
+
+
+def _our_name(name: str) -> str:
+    words = name.lower().split("_")
+    axes = [_AXES[word] for word in words if word in _AXES]
+    suffix = "".join(f"_{word}" for word in words if word not in _AXES)
+    return axes[0] + suffix if len(axes) == 1 and suffix in _SUFFIXES else name
 
 
 def _check_claim(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:

@@ -584,6 +584,38 @@ class TestNpz:
         assert data.inspect(str(tmp_path / "a.npz")).unread_columns == ("X_test", "names")
 
     @pytest.mark.parametrize(
+        ("names", "unread"),
+        [
+            ("X_train Y_train X_test Y_test", ()),
+            ("train_images train_labels test_images test_labels", ()),
+            ("images labels images_test labels_test label_names", ("label_names",)),
+            ("data target data_test target_test", ()),
+        ],
+    )
+    def test_other_collections_have_names_of_their_own(
+        self, tmp_path: Path, names: str, unread: tuple[str, ...]
+    ) -> None:
+        x, y = np.random.default_rng(0).integers(0, 256, (20, 5, 5), np.uint8), np.arange(20) % 2
+        np.savez(
+            tmp_path / "a.npz", **dict(zip(names.split(), [x, y, x[:5], y[:5], y], strict=False))
+        )
+
+        facts = data.inspect(str(tmp_path / "a.npz"))
+
+        assert (facts.num_test, facts.unread_columns) == (5, unread)
+        test = data.load_split(make_ref(facts, tmp_path / "a.npz"), "test")
+        np.testing.assert_array_equal(test.labels, y[:5])
+
+    def test_of_two_names_for_the_same_none_is_taken(self, tmp_path: Path) -> None:
+        x, y = np.zeros((20, 3), np.float32), np.arange(20) % 2
+        np.savez(tmp_path / "a.npz", data=x, images=x, labels=y)
+
+        with pytest.raises(
+            DatasetError, match="holds images beside data; accepted: one of them, or x"
+        ):
+            data.inspect(str(tmp_path / "a.npz"))
+
+    @pytest.mark.parametrize(
         ("shape", "expected"),
         [
             ((20, 6, 5), (1, 6, 5)),
@@ -745,9 +777,9 @@ class TestNpz:
             data.inspect(str(tmp_path / "a.npz"))
 
     def test_unknown_names_are_listed(self, tmp_path: Path) -> None:
-        np.savez(tmp_path / "a.npz", images=np.zeros(3), labels=np.zeros(3))
+        np.savez(tmp_path / "a.npz", pictures=np.zeros(3), classes=np.zeros(3))
 
-        with pytest.raises(DatasetError, match=r"\['images', 'labels'\]; accepted: x and y"):
+        with pytest.raises(DatasetError, match=r"\['classes', 'pictures'\]; accepted: x and y"):
             data.inspect(str(tmp_path / "a.npz"))
 
 
