@@ -30,7 +30,10 @@ MEMORY_LIMIT_BYTES = 4 * 2**30
 
 _MAX_EPSILON_ERROR = 0.01
 _MIN_EPSILON_ERROR = 0.001
-_RELATIVE_ERROR = 0.002
+_RELATIVE_ERROR = 0.0007
+_RELATIVE_ERROR_OF_MANY = 0.002
+_MANY_STEPS = 100_000
+"""The work is about steps over width: of a million steps the narrower interval would take more than the limits."""
 _MOST_IDLE = 2
 """Processes that wait for the next question, of some 90 MB each."""
 
@@ -58,11 +61,11 @@ class PrvProfile:
     def __init__(self, mechanisms: Sequence[Mechanism], *, rough: Callable[[], Rough]) -> None:
         events = [sampled_gaussian_event(mechanism, "prv") for mechanism in mechanisms]
         expected = rough()
+        is_many = sum(each.steps for each in events) > _MANY_STEPS
+        width = (_RELATIVE_ERROR_OF_MANY if is_many else _RELATIVE_ERROR) * expected.epsilon
         self._request: dict[str, Any] = {
             "history": [(e.noise_multiplier, e.sampling_rate, e.steps) for e in events],
-            "eps_error": min(
-                max(_RELATIVE_ERROR * expected.epsilon, _MIN_EPSILON_ERROR), _MAX_EPSILON_ERROR
-            ),
+            "eps_error": min(max(width, _MIN_EPSILON_ERROR), _MAX_EPSILON_ERROR),
             "delta_error": expected.delta / 1000,
             "memory_bytes": MEMORY_LIMIT_BYTES,
         }
