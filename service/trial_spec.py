@@ -117,9 +117,14 @@ def settings_compared(studies: Sequence[Mapping[str, Any]]) -> dict[str, list[An
 
 def _trained(study: Mapping[str, Any]) -> dict[str, Json]:
     best, spec = study["best_trial"], study["spec"]
-    if best is None and spec["search"]["trials"]:
+    if not has_settings(best, spec):
         return {}
     return settings(spec, best["params"] if best else {})
+
+
+def has_settings(best: object, spec: Mapping[str, Any]) -> bool:
+    """Whether it is known what a study would train: from its best trial, or as it searches nothing."""
+    return best is not None or not spec["search"]["trials"]
 
 
 def stands_for(study: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ from service.private_run.service import curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView
 from service.text import is_balanced, on_one_line
-from service.trial_spec import asked, differ, settings_compared, stands_for
+from service.trial_spec import asked, has_settings, settings_compared, stands_for
 from tan_core.wire import TrialState
 
 FEWEST, MOST = 2, 6
@@ -51,11 +51,20 @@ class SpecRow:
 
     path: str
     values: Sequence[Any]
+    known: Sequence[bool]
+    """Whether the study has anything to compare yet."""
 
     @property
     def differs(self) -> bool:
         """Whether the studies do not agree."""
-        return differ(self.values)
+        return any(self.others)
+
+    @property
+    def others(self) -> Sequence[bool]:
+        """Whose value is not that of the first study that is known."""
+        pairs = list(zip(self.values, self.known, strict=True))
+        first = next((value for value, is_known in pairs if is_known), None)
+        return [is_known and value != first for value, is_known in pairs]
 
 
 @router.get("/ui/compare", dependencies=[needs(Scope.READ)])
@@ -134,7 +143,7 @@ def labels(compared: Sequence[StudyView]) -> list[str]:
 def spec_rows(specs: Sequence[Mapping[str, Any]]) -> list[SpecRow]:
     """Every field of the specs by its path, in the order in which a spec has them."""
     flat = asked(specs)
-    return [SpecRow(path, flat[path]) for path in _in_order(list(flat))]
+    return [SpecRow(path, flat[path], [True] * len(specs)) for path in _in_order(list(flat))]
 
 
 def _in_order(paths: Sequence[str]) -> list[str]:
@@ -149,7 +158,8 @@ def _in_order(paths: Sequence[str]) -> list[str]:
 def trained_rows(compared: Sequence[StudyView]) -> list[SpecRow]:
     """What the trials that stand for the studies were trained with, where they differ or it was searched."""
     found = settings_compared([study.model_dump(mode="json") for study in compared])
-    return [SpecRow(path, values) for path, values in found.items()]
+    known = [has_settings(study.best_trial, study.spec) for study in compared]
+    return [SpecRow(path, values, known) for path, values in found.items()]
 
 
 async def _studies(

@@ -135,6 +135,17 @@ class TestComparing:
 
         assert "queued" in page.text["results"]
 
+    async def test_what_is_not_known_yet_is_no_difference(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        queued = await seeding.submitted(context, name="queued")
+        done = await seeding.completed(context, name="done")
+
+        for ids in ([queued, done], [done, queued]):
+            page = await get(client, path_of(ids))
+            assert "no trial" in page.text["trained"]
+            assert not [cell for cell in page.all("td") if cell.get("class") == "other"]
+
 
 class TestRefusals:
     @pytest.mark.parametrize("count", [0, 1, 7])
