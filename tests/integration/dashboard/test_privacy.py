@@ -241,6 +241,8 @@ class TestFigures:
         assert f"/studies/{study_id}/statement" in [a.get("href") for a in page.all("a")]
         assert "NOT accounted" in page.text["statements"]
         assert "PLD" in page.text["statements"]
+        assert "All charged by then, ε at δ 0.001" in page.text["statements"]
+        assert "ε charged, by itself, at δ 0.001" in page.text["reservations"]
 
 
 class TestMuchData:
