@@ -328,6 +328,33 @@ def beside_the_law(prediction: dict[str, Any]) -> str:
     return f"; {', and '.join(told)}" if told else ""
 
 
+def why_beside(prediction: dict[str, Any], beside: float, plan: dict[str, Any]) -> str:
+    """Why a prediction lies so far above the end of its trial's line; empty where nobody sees it.
+
+    Example:
+        >>> plan = {"simulations": [{}]}
+        >>> why_beside({"ahead": 0.018, "shift": 0.0}, 0.018, plan)
+        'The prediction lies 1.8 points above the end of the line: the line is of what is scored, the prediction of what is released.'
+        >>> why_beside({"ahead": 0.003, "shift": 0.0}, -0.024, {"charged_search": {}})
+        'The prediction lies 2.4 points below the end of the line: a noisy score is drawn towards what the other trials led to expect.'
+        >>> why_beside({"ahead": 0.0, "shift": 0.0}, 0.0, plan)
+        ''
+    """
+    points = round(100 * beside, 1)
+    if plan.get("charged_search") is not None:
+        why = "a noisy score is drawn towards what the other trials led to expect"
+    elif prediction.get("shift", 0.0):
+        why = "it also counts on what is released, and on what earlier studies reached"
+    elif prediction.get("ahead", 0.0):
+        why = "the line is of what is scored, the prediction of what is released"
+    else:
+        return ""
+    if not points:
+        return ""
+    side = "above" if points > 0 else "below"
+    return f"The prediction lies {abs(points):.1f} points {side} the end of the line: {why}."
+
+
 def deviation(error: float) -> str:
     """An accuracy less the one that was predicted, in points.
 

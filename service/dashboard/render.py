@@ -224,6 +224,7 @@ def _make_environment() -> Environment:
             text.got,
             text.interval,
             text.beside_the_law,
+            text.why_beside,
             text.rate_taken,
             text.reserved_steps,
             text.counts_of,

@@ -37,6 +37,8 @@ class PredictionChart:
     interval: str
     """At the private run's batch."""
     predicted: str
+    beside: float
+    """How far the prediction lies above the end of the line."""
     reached: str
     """Empty before the private run has a test accuracy."""
     summary: str
@@ -91,6 +93,7 @@ def prediction_chart(
             x.right(math.log2(batch)), y.down(prediction.low), y.down(prediction.high)
         ),
         predicted=_dots(ahead, x, y),
+        beside=prediction.accuracy - curve[-1][1],
         reached=_dots(reached, x, y),
         summary=_summary(prediction, seen),
         table=_table(prediction, simulated, what),

@@ -71,6 +71,7 @@ class TestStudy:
             assert mechanism[figure] in told
         assert "from the noisy scores of all trials" in page.text["prediction"]
         assert f"noise of {noise}" in page.text["prediction"]
+        assert "a noisy score is drawn towards" in page.text["beside-the-line"]
         assert "Seeds" not in page.text["candidates-scroll"]
         assert "Fresh seeds" not in page.text["trials"]
         assert f"{3 * STEPS} of {4 * STEPS}" in page.text["run"]

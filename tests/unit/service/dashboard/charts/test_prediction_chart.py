@@ -109,6 +109,17 @@ class TestLine:
         assert chart is not None
         assert line(chart.line)[-1][1] < dots(chart.predicted)[0][1]
 
+    def test_how_far_a_prediction_lies_beside_its_end_is_told(self) -> None:
+        record = trial(ladder([0.95, 0.94, 0.93]), [])
+        known = predicted(record)
+        moved = known.model_copy(update={"accuracy": known.accuracy + 0.018, "ahead": 0.018})
+
+        on, above = (prediction_chart(one, record) for one in (known, moved))
+
+        assert on is not None
+        assert above is not None
+        assert (on.beside, above.beside) == pytest.approx((0.0, 0.018), abs=1e-9)
+
 
 class TestMarks:
     def test_luck_and_ladders_left_on_the_way_are_told_from_what_is_fitted(self) -> None:
