@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service import text
 from service.context import Context
 from tests.integration.dashboard import seeding
 from tests.integration.dashboard.page import Page, get
@@ -77,13 +78,20 @@ class TestChoosing:
         study_id = await seeding.awaiting_approval(context)
 
         page = await get(client, f"/ui/studies/{study_id}")
-        promotion = (await study_of(client, study_id))["promotion"]
+        study = await study_of(client, study_id)
+        promotion, privacy = study["promotion"], study["privacy"]
 
         buttons = [a for a in page.all("button") if (a.get("id") or "").startswith("choose-")]
         assert [json.loads(a["hx-vals"] or "") for a in buttons] == [
             {"trial": one["trial"]} for one in promotion["standings"]
         ]
         assert {a["hx-post"] for a in buttons} == {f"/studies/{study_id}/promote"}
+        spent, most = (text.epsilon(privacy[key]) for key in ("epsilon", "epsilon_reserved"))
+        (approve,) = [a for a in page.all("button") if a.get("id") == "approve"]
+        for question in (approve["hx-confirm"], *(a["hx-confirm"] for a in buttons)):
+            spends = f"It spends ε {spent}, or {most} with every spare step, at δ 1e-05 (PLD"
+            assert spends in (question or "")
+            assert "NOT accounted" in (question or "")
         primary = [a["id"] for a in buttons if "primary" in (a["class"] or "")]
         assert primary == [f"choose-{promotion['trial']}"]
 
