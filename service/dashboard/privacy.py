@@ -13,6 +13,7 @@ from service.access.guard import PrincipalDep, needs
 from service.auth.scopes import Scope
 from service.context import ContextDep
 from service.dashboard import privacy_queries, queries, view
+from service.dashboard.charts.bought import bought_chart
 from service.dashboard.charts.burndown import burndown_chart
 from service.dashboard.charts.table import Table
 from service.dashboard.privacy_queries import Slice, statements_of
@@ -186,6 +187,7 @@ async def show_dataset(
         parts=names.parts((each.study_id, each.reservation_id) for each in held),
         holders=holders,
         stated=stated[:LISTED],
+        bought=bought_chart(stated[:LISTED]),
         has_more_stated=len(stated) > LISTED,
         notes=SEARCH_NOTES,
         unaccounted=account.unaccounted_searches,
@@ -211,6 +213,20 @@ async def get_burndown_numbers(context: ContextDep, name: DatasetName) -> Respon
     if chart is None:
         raise NotFoundError(f"nothing was ever reserved of the budget of {name!r}")
     return Response(chart.table.csv(), media_type="text/csv; charset=utf-8")
+
+
+@router.get("/ui/datasets/{name}/bought.csv", dependencies=[needs(Scope.READ)])
+async def get_bought_numbers(
+    context: ContextDep, principal: PrincipalDep, name: DatasetName
+) -> Response:
+    """The test accuracies and ε of the newest studies that completed."""
+    async with context.database.session() as session:
+        await scope_id_of(session, name)
+        stated = await statements_of(session, name, tenant=principal.sees, limit=LISTED)
+    chart = bought_chart(stated)
+    if chart is None:
+        raise NotFoundError(f"fewer than two studies that you may see have completed on {name!r}")
+    return csv_file(chart.table, f"{name}-bought")
 
 
 @router.get("/ui/datasets/{name}/journal.csv", dependencies=[needs(Scope.READ)])

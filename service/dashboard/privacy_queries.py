@@ -5,25 +5,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Double, select, text
+from sqlalchemy import Double, and_, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from service.dashboard.charts.bought import Reached
 from service.dashboard.queries import note_of
-from service.db.tables import Study
+from service.db.tables import Run, Study
 from service.ledger import names, repository
 from service.ledger.schemas import Entry, Reservation
 
 
 @dataclass(frozen=True)
-class Stated:
+class Stated(Reached):
     """A study with a signed statement."""
 
     study_id: str
-    name: str
-    epsilon: float
-    accountant: str
-    delta: float
-    search_accounting: str
     learnt_from: str | None
     charged_epsilon: float | None
     """All that was charged on the dataset by then; None: a statement of before it said so."""
@@ -42,16 +38,20 @@ async def statements_of(
     privacy = Study.statement["privacy"]
     query = (
         select(
-            Study.id,
             Study.name,
+            Study.spec["model"]["name"].astext,
+            Study.spec["search"]["metric"].astext,
             privacy["epsilon"].astext.cast(Double),
             privacy["accountant"].astext,
             Study.plan["privacy"]["delta"].as_float(),
             Study.search_accounting,
+            Run.result["test_accuracy"].astext.cast(Double),
+            Study.id,
             Study.statement["search"]["learnt_from"].astext,
             Study.statement["ledger"]["charged_epsilon"].astext.cast(Double),
             Study.finished_at,
         )
+        .outerjoin(Run, and_(Run.study_id == Study.id, Run.kind == "private"))
         .where(Study.dataset == dataset, Study.statement.is_not(None))
         .order_by(Study.finished_at.desc(), Study.id.desc())
         .limit(limit)

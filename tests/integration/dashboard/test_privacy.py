@@ -237,12 +237,40 @@ class TestFigures:
         assert page.data["statements"] == [
             study["privacy"]["epsilon"],
             study["privacy"]["delta"],
+            study["run"]["test_accuracy"],
         ]
+        assert "bought" not in page.text  # one dot is no chart
         assert f"/studies/{study_id}/statement" in [a.get("href") for a in page.all("a")]
         assert "NOT accounted" in page.text["statements"]
         assert "PLD" in page.text["statements"]
-        assert "All charged by then, ε at δ 0.001" in page.text["statements"]
+        assert "All charged by then ε at δ 0.001" in page.text["statements"]
         assert "ε charged, by itself, at δ 0.001" in page.text["reservations"]
+
+    async def test_what_epsilon_bought_is_drawn_by_model_and_downloaded(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        path = "/ui/datasets/digits"
+        refused = await client.get(f"{path}/bought.csv")
+        ids = [
+            await seeding.completed(context, name="linear", model={"name": "linear"}),
+            await seeding.completed(context, name="mlp"),
+        ]
+
+        page = await get(client, path)
+        header, *rows = (await client.get(f"{path}/bought.csv")).text.splitlines()
+
+        assert refused.status_code == 404
+        marks = [a for a in page.all("path") if (a.get("class") or "").startswith("dots series-")]
+        assert [(a["d"] or "").count("h0") for a in marks] == [1, 1]
+        assert "NOT accounted" in page.text["bought"]
+        assert header == "study,model,metric,epsilon,delta,test_accuracy,search"
+        told = {row.split(",")[0]: row.split(",") for row in rows}
+        for id_ in ids:
+            study = await answer(client, f"/studies/{id_}")
+            row = told[study["name"]]
+            assert row[1] == study["spec"]["model"]["name"]
+            assert float(row[3]) == study["privacy"]["epsilon"]
+            assert float(row[5]) == study["run"]["test_accuracy"]
 
 
 class TestMuchData:
