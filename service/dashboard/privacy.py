@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -58,6 +58,7 @@ After = Annotated[
     str,
     Query(max_length=200, pattern=r"^[^\x00]*$", description="Only datasets behind this name"),
 ]
+Over = Annotated[Literal["entries", "time"], Query(description="What the burn-down is drawn over")]
 Before = Annotated[int | None, Query(ge=1, le=2**53, description="Only entries of a lower number")]
 
 
@@ -149,6 +150,7 @@ async def show_dataset(
     kinds: Kinds,
     study: OfStudy = None,
     before: Before = None,
+    over: Over = "entries",
 ) -> HTMLResponse:
     """One dataset: its budget, who holds it, what accountants say, and the journal."""
     async with context.database.snapshot() as session:
@@ -164,7 +166,7 @@ async def show_dataset(
         holders = await queries.holders(session, list(studies_of.values()), tenant=principal.sees)
         stated = await statements_of(session, name, tenant=principal.sees, limit=LISTED + 1)
     account = evidence.account
-    chart = burndown_chart(evidence.burndown, account)
+    chart = burndown_chart(evidence.burndown, account, over_time=over == "time")
     return page(
         request,
         "dataset.html",
@@ -173,6 +175,7 @@ async def show_dataset(
         account=account,
         shares=view.shares(account.scope.epsilon, account),
         chart=chart,
+        over=over,
         bounded=evidence.burndown.accountant == Accountant.RDP,
         last=evidence.burndown.points[-1] if evidence.burndown.points else None,
         evaluations=evidence.evaluations[:LISTED],

@@ -9,8 +9,10 @@ _IN_SIGHT = 4
 """The budget is drawn where it is at most so many times what was committed: else nothing else is seen."""
 
 
-def burndown_chart(found: Burndown, account: Account | None = None) -> Lines | None:
-    """The chart; None while nothing was ever reserved.
+def burndown_chart(
+    found: Burndown, account: Account | None = None, *, over_time: bool = False
+) -> Lines | None:
+    """The chart, over the entries or over time; None while nothing was ever reserved.
 
     The lines are bounds. With the ``account`` of the same moment, what admits studies marks where it stands now.
     """
@@ -34,9 +36,9 @@ def burndown_chart(found: Burndown, account: Account | None = None) -> Lines | N
         series.append(Series("budget", "line", [found.budget_epsilon] * len(points), "bad"))
     last = points[-1]
     return Lines(
-        x_label="Entry of the journal",
+        x_label="Time (UTC)" if over_time else "Entry of the journal",
         y_label="ε",
-        x=[point.seq for point in points],
+        x=[round(p.at.timestamp(), 3) if over_time else p.seq for p in points],
         series=series,
         summary=(
             f"After entry {last.seq} at most ε {text.epsilon(last.charged_epsilon)} is charged and "
@@ -49,6 +51,7 @@ def burndown_chart(found: Burndown, account: Account | None = None) -> Lines | N
                 (p.seq, p.at.isoformat(), p.charged_epsilon, p.committed_epsilon) for p in points
             ],
         ),
+        is_time=over_time,
     )
 
 

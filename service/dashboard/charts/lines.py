@@ -39,6 +39,8 @@ class Lines:
     table: Table
     is_share: bool = False
     """Whether y is a share, shown in percent."""
+    is_time: bool = False
+    """Whether x is moments, in seconds since 1970, shown in UTC."""
 
     def to_json(self) -> str:
         """As the script reads it."""
@@ -47,11 +49,15 @@ class Lines:
                 "x": self.x_label,
                 "y": self.y_label,
                 "percent": self.is_share,
+                "time": self.is_time,
                 "series": [
                     {"label": each.label, "kind": each.kind, "tone": each.tone}
                     for each in self.series
                 ],
-                "data": [_short(self.x), *(_short(each.values) for each in self.series)],
+                "data": [
+                    list(self.x) if self.is_time else _short(self.x),
+                    *(_short(each.values) for each in self.series),
+                ],
             },
             separators=(",", ":"),
             allow_nan=False,

@@ -41,10 +41,18 @@ function axis(label, more) {
 /** Trials and steps are whole: between two of them there is nothing to mark. */
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6, 1e7];
 
+const utc = (at) => new Date(1000 * at).toISOString().replace("T", " ");
+
+/** Days where ticks are days apart, else the minute, or the second. */
+function moments(_, values, axis, space, step) {
+  const [from, to] = step >= 86400 ? [0, 10] : step >= 60 ? [5, 16] : [11, 19];
+  return values.map((at) => utc(at).slice(from, to));
+}
+
 function draw(host) {
   const known = drawn.get(host);
   if (known?.source === host.dataset.lines) return;
-  const { x, y, percent: isShare, series, data } = JSON.parse(host.dataset.lines);
+  const { x, y, percent: isShare, time: isTime, series, data } = JSON.parse(host.dataset.lines);
   const names = JSON.stringify([x, y, series]);
   if (known?.names === names) {
     const { min, max } = known.plot.scales.x;
@@ -55,17 +63,19 @@ function draw(host) {
   }
   known?.plot.destroy();
   const show = isShare ? percent : plain;
+  const below = isTime ? { space: 110, values: moments } : { values: (_, values) => values.map(plain), ...(data[0].every(Number.isInteger) && { incrs: WHOLE }) };
   const ticks = (_, values) => values.map((value) => (isShare ? `${+(100 * value).toFixed(2)} %` : plain(value)));
   const plot = new uPlot(
     {
       ...size(host),
       padding: [8, 20, 0, 0], // half of "10,000" below the last line of the grid
-      scales: { x: { time: false } },
+      scales: { x: { time: isTime } },
+      tzDate: (at) => uPlot.tzDate(new Date(1000 * at), "Etc/UTC"),
       legend: { live: true, markers: { dash: (plot, index) => (plot.series[index].dash ? "dashed" : "solid") } },
       cursor: { points: { size: 7 }, focus: { prox: NEAR } },
       focus: { alpha: 0.35 },
-      series: [{ label: x, value: (_, value) => plain(value) }, ...series.map((each, i) => seriesOf(each, i, show, data[i + 1]))],
-      axes: [axis(x, { size: 32, values: (_, values) => values.map(plain), ...(data[0].every(Number.isInteger) && { incrs: WHOLE }) }), axis(y, { size: 60, values: ticks })],
+      series: [{ label: x, value: (_, value) => (isTime && value != null ? utc(value).slice(0, 19) : plain(value)) }, ...series.map((each, i) => seriesOf(each, i, show, data[i + 1]))],
+      axes: [axis(x, { size: 32, ...below }), axis(y, { size: 60, values: ticks })],
     },
     data,
     host,

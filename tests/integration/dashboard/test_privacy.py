@@ -5,6 +5,7 @@ import copy
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -152,6 +153,26 @@ class TestFigures:
         assert [(int(row[0]), float(row[2]), float(row[3])) for row in rows[1:]] == [
             (p["seq"], p["charged_epsilon"], p["committed_epsilon"]) for p in points
         ]
+
+    async def test_the_burn_down_is_drawn_over_time_where_that_is_asked(
+        self, client: httpx.AsyncClient, context: Context
+    ) -> None:
+        await seeding.training(context)
+        points = (await answer(client, f"{LEDGER}/burndown"))["points"]
+
+        page = await get(client, "/ui/datasets/digits?over=time&kind=begin")
+
+        (drawn,) = [
+            json.loads(each["data-lines"] or "") for each in page.all("div") if "data-lines" in each
+        ]
+        moments = [datetime.fromisoformat(point["at"]).timestamp() for point in points]
+        assert (drawn["x"], drawn["time"]) == ("Time (UTC)", True)
+        assert drawn["data"][0] == pytest.approx(moments, abs=1e-3)
+        links = [a.get("href") for a in page.all("a")]
+        assert "/ui/datasets/digits?over=entries&kind=begin#burndown-head" in links
+        kept = [one for one in page.all("input") if one.get("name") == "over"]
+        assert [one["value"] for one in kept] == ["time"]  # filtering the journal keeps it
+        assert (await client.get("/ui/datasets/digits?over=moon")).status_code == 422
 
     async def test_the_burn_down_ends_in_what_decides(
         self, client: httpx.AsyncClient, context: Context

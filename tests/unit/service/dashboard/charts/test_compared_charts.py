@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import cast
@@ -86,6 +87,17 @@ class TestBurndownChart:
         assert [first for first, _ in found] == [None] * len(dots)
         assert [last for _, last in found] == pytest.approx(dots, rel=1e-4)
         assert ("it is 1.250 and 2.501" in chart.summary) == bool(dots)
+
+    def test_over_time_its_points_are_the_moments_of_the_entries(self) -> None:
+        found = burndown(0.0, 3.0)
+
+        chart = burndown_chart(found, over_time=True)
+
+        assert chart is not None
+        assert list(chart.x) == [point.at.timestamp() for point in found.points]
+        told = json.loads(chart.to_json())
+        assert told["time"] is True
+        assert told["data"][0] == list(chart.x)  # every digit of them
 
     def test_figures_are_never_said_smaller_than_they_are(self) -> None:
         chart = burndown_chart(burndown(0.0, 2.00001))
