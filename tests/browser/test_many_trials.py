@@ -1,9 +1,11 @@
 """Ten thousand trials in one study: little is sent, little is drawn, and the page answers."""
 
+import io
 import json
 from typing import Any
 
 import pytest
+from PIL import Image
 from playwright.async_api import Page, expect
 
 from tests.browser.conftest import Service, Tab
@@ -74,3 +76,22 @@ async def test_what_lies_below_the_first_view_is_laid_out_when_it_is_reached(
         await page.get_by_role("navigation", name="On this page").get_by_text("Trials").click()
         await expect(page.locator("#trials tbody tr").first).to_be_in_viewport()
         assert await page.locator("#trials tbody tr").first.evaluate(is_laid_out)
+
+
+async def test_what_lies_below_a_table_that_scrolls_is_hinted_at(
+    service: Service, tab: Tab
+) -> None:
+    study_id = await searching(service.context, 60)
+
+    async with tab.open(f"/ui/studies/{study_id}") as page:
+        region = page.locator("#trials-scroll")
+        await settled(page)
+
+        async def lower_edge() -> object:
+            picture = Image.open(io.BytesIO(await region.screenshot())).convert("RGB")
+            return picture.getpixel((1, picture.height - 2))
+
+        before = await lower_edge()
+        await region.evaluate("each => each.scrollTo(0, each.scrollHeight)")
+        assert before != await lower_edge()
+    assert tab.complaints == []
