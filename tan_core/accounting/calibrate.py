@@ -75,7 +75,10 @@ class _Window:
 
 
 _ROUGH = _Window(0.995, 1.0, 1.005)
-_NEAR = _Window(1 - 8e-4, 1 - 4.5e-4, 1 - 1e-4)  # dp-accounting differs by 0.03 % at most
+_NEAR = _Window(1 - 8e-4, 1 - 4.5e-4, 1 - 1e-4)
+_CLOSE = _Window(
+    1 - 2e-4, 1 - 1e-4, 1 - 1e-5
+)  # dp-accounting differs by a millionth mostly, by 0.03 % at most
 _MET = _Window(1 - RELATIVE_TOLERANCE, 1 - RELATIVE_TOLERANCE / 4, 1.0)
 
 _Stage = tuple[float, float, _Window]
@@ -83,7 +86,7 @@ _Stage = tuple[float, float, _Window]
 
 _START: _Stage = (COARSE, 1.006, _ROUGH)
 _GLANCE: _Stage = (MEDIUM, 1.0008, _NEAR)
-_GOOD: _Stage = (FINE, 1.0, _NEAR)
+_GOOD: _Stage = (FINE, 1.0, _CLOSE)
 
 
 @_validate.plainly

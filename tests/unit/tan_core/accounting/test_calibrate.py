@@ -381,6 +381,29 @@ class TestPublishedPairs:
 
         assert found == pytest.approx(expected, rel=1e-3)
 
+    @pytest.mark.parametrize(
+        ("batch", "num_examples", "sigma", "steps"),
+        [
+            (4096, 50_000, 3.0, 2500),
+            (4096, 50_000, 10.0, 875),
+            (4096, 50_000, 9.3, 875),
+            (16_384, 50_000, 40.0, 906),
+            (512, 60_000, 1.23, 4680),
+            (32_768, 1_281_167, 2.5, 18_000),
+        ],
+    )
+    def test_hardly_more_noise_is_added_than_a_price_was_of(
+        self, batch: int, num_examples: int, sigma: float, steps: int
+    ) -> None:
+        """Rows of the golden table: the window below the target is ten times as wide, and its near end is found."""
+        shape = {"sampling_rate": batch / num_examples, "steps": steps}
+        run = Mechanism(**shape, noise_multiplier=sigma, clip_norm=1.0)
+        epsilon = price([run], delta=1e-5).epsilon
+
+        found = calibrate_noise_multiplier(**shape, epsilon=epsilon, delta=1e-5)
+
+        assert sigma <= found <= sigma * (1 + 2e-4)
+
 
 def test_noise_is_found_where_a_search_looks_at_so_little_that_it_has_no_price() -> None:
     """Under replace_one it begins far away."""
