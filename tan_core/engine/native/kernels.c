@@ -251,14 +251,15 @@ static inline uint64_t splitmix(uint64_t *state) {
         }                                                                                      \
     }
 
+#if defined(__clang__) /* what GCC is told below, to the end of this file */
+#pragma STDC FP_CONTRACT OFF
+#endif
+
 /* Two numbers from two words: the radius from the upper 31 bits of one, the angle from the other.
  *
  * Arms of a choice are numbers at hand: one that must be computed, or a root that is taken of a choice, is a branch
  * where vectors have no masks, and the loop over it is not made of vectors then (AVX2: 12.6 ns a number, and 1.3). */
 __attribute__((always_inline)) static inline void box_muller(const uint32_t *words, float *out, int k) {
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#endif
     float uniform = ((float)(int32_t)(words[k] >> 1) + 0.5f) * (1.0f / 2147483648.0f);
     union { float value; int32_t bits; } parts = {uniform};
     int32_t exponent = ((parts.bits >> 23) & 255) - 126;
@@ -307,9 +308,6 @@ __attribute__((always_inline)) static inline double counted(uint64_t number) {
 }
 
 __attribute__((always_inline)) static inline double radius_of(uint64_t radius_word) {
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#endif
     /* The word as a double, rounded once: both halves of it are exact. One more: there is no logarithm of 0. */
     Double high = {.bits = (radius_word >> 32) | 0x4530000000000000u};
     Double parts = {.value = (high.value - 0x1p84) + counted(radius_word & 0xffffffffu) + 1.0};
@@ -334,9 +332,6 @@ __attribute__((always_inline)) static inline double radius_of(uint64_t radius_wo
 
 __attribute__((always_inline)) static inline void turn(double radius, uint64_t angle_word, double *first,
                                                        double *second) {
-#if defined(__clang__)
-#pragma STDC FP_CONTRACT OFF
-#endif
     Double turned = {.bits = ((angle_word << 2) >> 12) | 0x3ff0000000000000u};
     double x = (turned.value - 1.5) * 1.57079632679489661923, x2 = x * x;
     double p = 1.58969099521155010221e-10;
