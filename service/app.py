@@ -27,6 +27,7 @@ from service.context import Context
 from service.dashboard import (
     audit,
     compare,
+    compare_trials,
     editor,
     listing,
     planner,
@@ -165,6 +166,7 @@ def _rooms() -> APIRouter:
         listing,
         editor,
         study,
+        compare_trials,  # before the room whose trials have numbers
         trial,
     ):
         house.include_router(room.router, dependencies=[COUNTED])

@@ -1,7 +1,6 @@
 """Two to six studies side by side: what differs in what was asked, and what came of it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -13,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from service.access.guard import PrincipalDep, expect_study, needs
 from service.auth.scopes import Principal, Scope
 from service.context import Context, ContextDep
+from service.dashboard.beside import Row, chosen_few
 from service.dashboard.charts.compared import Search, best_so_far, predictions_chart
 from service.dashboard.charts.compared_runs import NamedRun, compared_spending, compared_updates
 from service.dashboard.charts.table import Cell, Table
@@ -20,7 +20,7 @@ from service.dashboard.render import page
 from service.dashboard.view import seconds_taken
 from service.db.clock import clock
 from service.db.tables import Trial
-from service.errors import InvalidInputError, NotFoundError
+from service.errors import NotFoundError
 from service.private_run.service import curves
 from service.studies import service as studies
 from service.studies.schemas import StudyView
@@ -28,7 +28,6 @@ from service.text import is_balanced, on_one_line
 from service.trial_spec import asked, has_settings, settings_compared, stands_for
 from tan_core.wire import TrialState
 
-FEWEST, MOST = 2, 6
 UNCOMPARED = frozenset({"name"})
 """Of a spec: what always differs."""
 RUN_CHARTS = {"spending": compared_spending, "updates": compared_updates}
@@ -43,28 +42,6 @@ Chosen = Annotated[
         description="Identifiers of the studies",
     ),
 ]
-
-
-@dataclass(frozen=True)
-class SpecRow:
-    """One field of the specs; None where a study has none of this name."""
-
-    path: str
-    values: Sequence[Any]
-    known: Sequence[bool]
-    """Whether the study has anything to compare yet."""
-
-    @property
-    def differs(self) -> bool:
-        """Whether the studies do not agree."""
-        return any(self.others)
-
-    @property
-    def others(self) -> Sequence[bool]:
-        """Whose value is not that of the first study that is known."""
-        pairs = list(zip(self.values, self.known, strict=True))
-        first = next((value for value, is_known in pairs if is_known), None)
-        return [is_known and value != first for value, is_known in pairs]
 
 
 @router.get("/ui/compare", dependencies=[needs(Scope.READ)])
@@ -140,10 +117,10 @@ def labels(compared: Sequence[StudyView]) -> list[str]:
     ]
 
 
-def spec_rows(specs: Sequence[Mapping[str, Any]]) -> list[SpecRow]:
+def spec_rows(specs: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Every field of the specs by its path, in the order in which a spec has them."""
     flat = asked(specs)
-    return [SpecRow(path, flat[path], [True] * len(specs)) for path in _in_order(list(flat))]
+    return [Row(path, flat[path], [True] * len(specs)) for path in _in_order(list(flat))]
 
 
 def _in_order(paths: Sequence[str]) -> list[str]:
@@ -155,11 +132,11 @@ def _in_order(paths: Sequence[str]) -> list[str]:
     )
 
 
-def trained_rows(compared: Sequence[StudyView]) -> list[SpecRow]:
+def trained_rows(compared: Sequence[StudyView]) -> list[Row]:
     """What the trials that stand for the studies were trained with, where they differ or it was searched."""
     found = settings_compared([study.model_dump(mode="json") for study in compared])
     known = [has_settings(study.best_trial, study.spec) for study in compared]
-    return [SpecRow(path, values, known) for path, values in found.items()]
+    return [Row(path, values, known) for path, values in found.items()]
 
 
 async def _studies(
@@ -171,13 +148,7 @@ async def _studies(
         InvalidInputError: fewer than two, or more than six.
         NotFoundError: one is not known, or not the caller's.
     """
-    ids = list(dict.fromkeys(chosen))
-    if not FEWEST <= len(ids) <= MOST:
-        raise InvalidInputError.at(
-            "study",
-            f"{FEWEST} to {MOST} studies can be compared: tick them in the list of studies; "
-            f"got {len(ids)}",
-        )
+    ids = chosen_few(chosen, field="study", things="studies", listed="the list of studies")
     if principal.sees is not None:
         for study_id in ids:
             await expect_study(context, study_id, principal.sees)

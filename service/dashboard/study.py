@@ -23,6 +23,7 @@ from service.body import validate
 from service.cli.download import loading_example
 from service.context import Context, ContextDep
 from service.dashboard import queries, view
+from service.dashboard.beside import FEWEST, MOST
 from service.dashboard.charts.axis import Axis, axes_of
 from service.dashboard.charts.curves import curves_chart
 from service.dashboard.charts.history import history_chart
@@ -426,5 +427,7 @@ def _table_values(study: StudyView, query: TrialsQuery, table: Any) -> dict[str,
         "ranges": ranges_of(axes),
         "columns": COLUMNS,
         "trial_states": list(TrialState),
+        "FEWEST": FEWEST,
+        "MOST": MOST,
         **helpers,
     }

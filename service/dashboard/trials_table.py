@@ -109,10 +109,15 @@ async def trials_table(
     async for part in found.partitions():
         trials = (dict(zip(fields, stored, strict=True)) for stored in part)
         rows += [list(trial_row(each, names=names, rungs=rungs).values()) for each in trials]
-    scores = (f"rung {rung}" for rung in rungs)
+    return Table(columns_of(names, num_rungs), rows)
+
+
+def columns_of(names: Sequence[str], num_rungs: int) -> tuple[str, ...]:
+    """Headings of a file of trials, whose rows are those of :func:`service.trial_table.row`."""
+    scores = (f"rung {rung}" for rung in range(num_rungs))
     rest = ("fresh seeds", "seconds", "source", "reason", "goes on from", "learning rate factor")
     last = ("clipped fraction", "started at", "finished at")
-    return Table(("trial", "state", "accuracy", "batch", *names, *scores, *rest, *last), rows)
+    return ("trial", "state", "accuracy", "batch", *names, *scores, *rest, *last)
 
 
 def _filtered(study_id: str, query: TrialsQuery, *, has_heat: bool) -> Select[Trial]:

@@ -63,6 +63,12 @@ def rung_accuracies(trial: TrialView, num_rungs: int) -> list[float | None]:
     return [scored.get(rung) for rung in range(num_rungs)]
 
 
+def fresh_accuracies(trial: TrialView, rung: int) -> list[float]:
+    """Of its repetitions at a rung, the lowest first."""
+    found = (score.accuracy for score in trial.repeats if score.rung == rung)
+    return sorted(accuracy for accuracy in found if accuracy is not None)
+
+
 def clipped_fraction(trial: TrialView) -> float | None:
     """At the highest rung that it reached, as its value is."""
     return trial.scores[-1].clipped_fraction if trial.scores else None

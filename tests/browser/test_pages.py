@@ -25,6 +25,7 @@ CHARTS = {
     "comparison": ("spending", "updates"),
     "evaluated study": ("history", "run-spending", "run-steps", "run-updates"),
     "trial": ("learning",),
+    "compared trials": ("curves-0", "curves-1", "curves-2"),
 }
 """Figures that scripts draw, by the page."""
 ASKED_FOR_LATER = {"statement": "#verdict table", "planner": "#plan-privacy"}
@@ -62,6 +63,9 @@ async def seeded(service: Service) -> dict[str, str]:
         "comparison": "/ui/compare?" + "&".join(f"study={id_}" for id_ in ids),
         "evaluated study": f"/ui/studies/{ids[0]}",
         "trial": f"/ui/studies/{searched}/trials/0",
+        "compared trials": f"/ui/studies/{searched}/trials/compare?"
+        + "&".join(f"trial={i}" for i in range(6)),
+        "refused trials": f"/ui/studies/{searched}/trials/compare?trial=0",
         "refused comparison": "/ui/compare?study=s-none",
         "dataset": "/ui/datasets/digits",
         "datasets": "/ui/datasets",

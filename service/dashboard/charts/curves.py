@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from service import text
 from service.dashboard.charts.lines import Lines, Series
 from service.dashboard.charts.table import Table
+from service.trials.schemas import TrialView
 from tan_core.wire import CurvePoint, RungScore
 
 MAX_CURVES = 12
@@ -33,14 +34,35 @@ def curves_chart(curves: Sequence[Curve]) -> Lines | None:
             f"{text.number(best.score.expected_batch_size)}; the best, trial {best.trial}, ends at "
             f"{text.percent(best.score.curve[-1].accuracy)}."
         ),
-        table=Table(
-            ("trial", "step", "accuracy"),
-            [
-                (each.trial, point.step, point.accuracy)
-                for each in drawn
-                for point in each.score.curve
-            ],
-        ),
+        table=_table(drawn),
+    )
+
+
+def compared_curves(trials: Sequence[TrialView], rung: int) -> Lines | None:
+    """How chosen trials learnt at one rung, in the order of choosing; None where none told it.
+
+    One without a curve there keeps its place among the colours: it has the same one at every rung.
+    """
+    chosen = {
+        trial.number: next((score for score in trial.scores if score.rung == rung), None)
+        for trial in trials
+    }
+    drawn = [Curve(number, score) for number, score in chosen.items() if score and score.curve]
+    if not drawn:
+        return None
+    ends = (f"trial {each.trial} {text.percent(each.score.curve[-1].accuracy)}" for each in drawn)
+    batch = text.number(drawn[0].score.expected_batch_size)
+    return _lines(
+        {f"trial {number}": score.curve if score else () for number, score in chosen.items()},
+        summary=f"Learning curves at batch {batch}, and where they end: {', '.join(ends)}.",
+        table=_table(drawn),
+    )
+
+
+def _table(curves: Sequence[Curve]) -> Table:
+    return Table(
+        ("trial", "step", "accuracy"),
+        [(each.trial, point.step, point.accuracy) for each in curves for point in each.score.curve],
     )
 
 

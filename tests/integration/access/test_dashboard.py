@@ -31,6 +31,17 @@ async def test_what_is_anothers_is_not_there(acme, other, study, part):
     assert f"there is no study &#39;{study}&#39;" in refused.text
 
 
+@pytest.mark.parametrize("name", ["", "/trials.csv", "/curves.csv"])
+async def test_anothers_trials_are_not_compared(acme, other, study, name):
+    address = f"/ui/studies/{study}/trials/compare{name}?trial=0&trial=1&rung=0"
+    own = await acme.get(address)
+    refused = await other.get(address)
+
+    assert (own.status_code, refused.status_code) == (404, 404)
+    assert "has no trial 0, 1" in own.text  # yet
+    assert f"there is no study &#39;{study}&#39;" in refused.text
+
+
 async def test_anothers_is_no_pattern(acme, other, study):
     assert (await acme.get(f"/ui/new?like={study}")).status_code == 200
     assert (await other.get(f"/ui/new?like={study}")).status_code == 404

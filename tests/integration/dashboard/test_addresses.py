@@ -22,7 +22,8 @@ async def paths(context: Context) -> list[str]:
     ]
     compared = "&".join(f"study={id_}" for id_ in ids)
     pages = ["/ui/datasets", "/ui/datasets/digits", "/ui/calibration", "/ui/datasets/digits/chain"]
-    return [f"/ui/plan?{DIALS}", f"/ui/compare?{compared}", *pages]
+    trials = f"/ui/studies/{ids[0]}/trials/compare?trial=0&trial=1"
+    return [f"/ui/plan?{DIALS}", f"/ui/compare?{compared}", trials, *pages]
 
 
 async def test_every_address_keeps_the_prefix_of_a_proxy(app: FastAPI, paths: list[str]) -> None:

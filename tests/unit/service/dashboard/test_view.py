@@ -133,6 +133,8 @@ class TestRungs:
         assert view.rung_accuracies(trial, 3) == [0.9, None, None]
         assert view.num_fresh_seeds(trial) == 2
         assert view.trial_seconds(trial) == 4.0
+        assert view.fresh_accuracies(trial, 0) == [0.9, 0.9]
+        assert view.fresh_accuracies(trial, 1) == []
 
     def test_a_trial_that_was_never_scored_took_no_time(self) -> None:
         assert view.trial_seconds(make_trial([])) is None

@@ -5,7 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.dashboard.charts.compared_runs import NamedRun, compared_spending, compared_updates
-from service.dashboard.charts.curves import Curve, curves_chart, ladder_chart
+from service.dashboard.charts.curves import (
+    Curve,
+    compared_curves,
+    curves_chart,
+    ladder_chart,
+)
 from service.dashboard.charts.lines import Lines, Series
 from service.dashboard.charts.private_run import run_charts
 from service.dashboard.charts.table import Table
@@ -16,7 +21,8 @@ from service.private_run.schemas import (
     SpendingPoint,
     StepPoint,
 )
-from tan_core.wire import CurvePoint, RungScore, UpdatePoint
+from service.trials.schemas import TrialView
+from tan_core.wire import CurvePoint, RungScore, TrialState, UpdatePoint
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -28,6 +34,13 @@ def curve(trial: int, accuracies: dict[int, float]) -> Curve:
         accuracy=0.9, curve=points,
     )  # fmt: skip
     return Curve(trial, score)
+
+
+def learnt(number: int, accuracies: dict[int, float]) -> TrialView:
+    return TrialView(
+        number=number, state=TrialState.PRUNED, params={}, attempt=1, started_at=START,
+        updated_at=START, finished_at=START, scores=[curve(number, accuracies).score],
+    )  # fmt: skip
 
 
 class TestCurves:
@@ -52,6 +65,25 @@ class TestCurves:
         assert [each.label for each in chart.series] == ["b = 32", "b = 32, seed 2"]
         assert chart.table.rows[0] == (32.0, 0, 10, 0.5)
         assert "2 simulations of one trial; b = 32, seed 2 ends at 80.0 %" in chart.summary
+
+    def test_chosen_trials_keep_their_order_and_colours_at_every_rung(self) -> None:
+        trials = [
+            learnt(7, {10: 0.5, 20: 0.8}),
+            learnt(3, {}).model_copy(update={"scores": []}),
+            learnt(4, {15: 0.9}),
+        ]
+
+        chart = compared_curves(trials, 1)
+
+        assert chart is not None
+        assert [(each.label, list(each.values)) for each in chart.series] == [
+            ("trial 7", [0.5, None, 0.8]),
+            ("trial 3", [None, None, None]),
+            ("trial 4", [None, 0.9, None]),
+        ]
+        assert chart.table.rows == [(7, 10, 0.5), (7, 20, 0.8), (4, 15, 0.9)]
+        assert "batch 32, and where they end: trial 7 80.0 %, trial 4 90.0 %" in chart.summary
+        assert compared_curves(trials, 0) is None
 
     def test_none_has_no_chart(self) -> None:
         assert curves_chart([]) is None
