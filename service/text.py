@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from difflib import get_close_matches
 from typing import Any
@@ -136,6 +137,23 @@ def when(timestamp: str | None) -> str:
     if not timestamp:
         return MISSING
     return timestamp[:16].replace("T", " ")
+
+
+def began_and_ended(began: datetime, ended: datetime | None) -> tuple[str, str | None]:
+    """Both to the second, in UTC; the day stands once where it is the same.
+
+    Example:
+        >>> noon = datetime(2026, 1, 2, 12, tzinfo=UTC)
+        >>> began_and_ended(noon, noon.replace(second=7)), began_and_ended(noon, None)
+        (('2026-01-02 12:00:00', '12:00:07'), ('2026-01-02 12:00:00', None))
+    """
+    first = _to_the_second(began)
+    day = first.split(" ")[0]
+    return first, ended and _to_the_second(ended).removeprefix(f"{day} ")
+
+
+def _to_the_second(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def guarantee(privacy: dict[str, Any]) -> str:

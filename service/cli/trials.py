@@ -3,6 +3,7 @@
 import csv
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,6 +132,7 @@ def _one(study: Json, item: Json) -> "RenderableType":
         ),
         ("from", item["source"]),
         ("goes on from", _began_from(item)),
+        ("ran" if item["finished_at"] else "began", _when(item)),
         *((name, str(value)) for name, value in item["params"].items()),
     ]
     is_charged = study["plan"].get("charged_search") is not None
@@ -248,6 +250,19 @@ def _laid_out(
             item["reason"] or _went_on(item) or "",
         )
     return made
+
+
+def _when(item: Json) -> str:
+    """How long it took, and when that was; of one that has no end when it began."""
+    from service import text
+
+    begin, end = (
+        at and datetime.fromisoformat(at) for at in (item["started_at"], item["finished_at"])
+    )
+    began, ended = text.began_and_ended(begin, end)
+    if end is None:
+        return f"{began} UTC"
+    return f"{text.duration((end - begin).total_seconds())}, {began} to {ended} UTC"
 
 
 def _went_on(item: Json) -> str | None:

@@ -213,6 +213,7 @@ def _make_environment() -> Environment:
         function.__name__: function
         for function in (
             text.basis,
+            text.began_and_ended,
             text.beside_charged,
             text.counted,
             text.first_of,

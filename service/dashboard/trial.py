@@ -1,5 +1,6 @@
 """``/ui/studies/{id}/trials/{number}``: everything about one trial, at an address that can be shared."""
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
@@ -12,10 +13,12 @@ from service.dashboard import queries
 from service.dashboard.charts.curves import ladder_chart, simulation_name
 from service.dashboard.pages import StudyId
 from service.dashboard.render import csv_file, page
+from service.db.clock import clock
 from service.errors import NotFoundError
 from service.studies import service as studies
 from service.trial_spec import settings
 from service.trials.schemas import TrialView
+from tan_core.wire import TrialState
 
 router = APIRouter(
     prefix="/ui/studies/{study_id}/trials",
@@ -38,6 +41,7 @@ async def show_trial(
     study = await studies.get(context, study_id)
     async with context.database.session() as session:
         near = await queries.trials_named(session, study_id, [number - 1, number, number + 1])
+        now = await clock(session)
     trial = _expected(near.get(number), study_id, number)
     promotion = study.promotion
     return page(
@@ -51,6 +55,7 @@ async def show_trial(
         if promotion
         else None,
         is_chosen=promotion is not None and promotion.trial == number,
+        seconds=_seconds(trial, now),
         chart=ladder_chart([*trial.scores, *trial.repeats]),
         simulation_name=simulation_name,
         settings=settings(study.spec, trial.params),
@@ -72,6 +77,12 @@ async def download_curves(context: ContextDep, study_id: StudyId, number: Number
     if chart is None:
         raise NotFoundError(f"trial {number} of study {study_id!r} has no learning curve")
     return csv_file(chart.table, f"{study_id}-trial-{number}-curves")
+
+
+def _seconds(trial: TrialView, now: datetime) -> float | None:
+    """From its begin to its end, or until now; None of one that was interrupted, whose end nobody told."""
+    end = now if trial.state is TrialState.RUNNING else trial.finished_at
+    return (end - trial.started_at).total_seconds() if end else None
 
 
 def _expected(trial: TrialView | None, study_id: str, number: int) -> TrialView:

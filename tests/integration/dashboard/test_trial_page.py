@@ -2,6 +2,7 @@
 
 import csv
 import io
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -11,6 +12,8 @@ from service.db.tables import Trial
 from tests.integration.dashboard import rich, seeding
 from tests.integration.dashboard.page import get
 from tests.integration.dashboard.test_numbers import Known, check, shown
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
 
 async def trial_of(client: httpx.AsyncClient, study_id: str, number: int) -> dict:
@@ -69,6 +72,34 @@ async def test_how_many_gradients_were_clipped_is_told_with_what_to_make_of_it(
     assert "clipped" not in older.text
     assert "Clipped" not in automatic.text["simulations"]
     assert "scales every gradient" in automatic.text["clipped"]
+
+
+@pytest.mark.parametrize(
+    ("change", "taken", "said"),
+    [
+        (
+            {"finished_at": NOON + timedelta(seconds=7)},
+            "Time taken 7s",
+            "2026-01-02 12:00:00 to 12:00:07 UTC",
+        ),
+        ({"state": "interrupted"}, "Time taken –", "since 2026-01-02 12:00:00 UTC"),
+        ({"state": "running"}, "Time so far", "since 2026-01-02 12:00:00 UTC"),
+    ],
+)
+async def test_when_it_ran_and_how_long_is_told(
+    client: httpx.AsyncClient, context: Context, change: dict, taken: str, said: str
+) -> None:
+    study_id = await seeding.simulating(context)
+    async with context.database.session() as session:
+        stored = await session.get_one(Trial, (study_id, 0))
+        for name, value in {"started_at": NOON, "finished_at": None, **change}.items():
+            setattr(stored, name, value)
+
+    page = await get(client, f"/ui/studies/{study_id}/trials/0")
+
+    told = " ".join(page.text["when"].split())
+    assert taken in told
+    assert said in told
 
 
 @pytest.mark.slow

@@ -109,8 +109,15 @@ def test_one_trial_is_shown_with_its_simulations(cli: Cli, server: RecordedServe
     assert shown.splitlines()[0] == "Trial 1 of digits-eps3"
     assert ["learning_rate", "0.512345"] in lines
     assert ["32", "0.61", "300", "93.0", "%", "-", "6.2", "%", "2s"] in lines
+    assert ["ran", "4s,", "2026-01-02", "03:04:05", "to", "03:04:09", "UTC"] in lines
     assert "not private" in shown
     assert "clipped: the share of gradients" in shown
+
+
+def test_of_a_trial_that_has_not_ended_only_its_begin_is_shown(study: Json) -> None:
+    running = {**TRIALS[0], "state": "running", "finished_at": None}
+    lines = [line.split() for line in told(trials._one(study, running)).splitlines()]
+    assert ["began", "2026-01-02", "03:04:05", "UTC"] in lines
 
 
 def test_where_clip_norm_is_searched_the_table_has_what_it_clipped(study: Json) -> None:
