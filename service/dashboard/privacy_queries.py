@@ -19,7 +19,6 @@ from service.ledger.schemas import Entry, Reservation
 class Stated(Reached):
     """A study with a signed statement."""
 
-    study_id: str
     learnt_from: str | None
     charged_epsilon: float | None
     """All that was charged on the dataset by then; None: a statement of before it said so."""

@@ -150,6 +150,19 @@ async def at_widths(page: Page, widths: Sequence[int]) -> AsyncIterator[int]:
         yield width
 
 
+async def point_at_the_first(page: Page, points: str) -> tuple[float, float]:
+    """Move the mouse onto the first dot of a chart whose dots lead somewhere; where that is."""
+    host = page.locator(points)
+    await host.scroll_into_view_if_needed()
+    dots = await host.locator("[data-marks]").first.get_attribute("d") or ""
+    x, y = dots.split("M")[1].removesuffix("h0").split()
+    box = await host.locator("svg").bounding_box()
+    assert box is not None
+    place = box["x"] + box["width"] * int(x) / 1000, box["y"] + box["height"] * int(y) / 1000
+    await page.mouse.move(*place)
+    return place
+
+
 @pytest.fixture
 def tab(browser: Browser, service: Service) -> Tab:
     return Tab(browser, service.url)

@@ -1,11 +1,13 @@
 """The dashboard as someone uses it."""
 
+import re
+
 import pytest
 from playwright.async_api import Browser, Dialog, expect
 
 from service.db.session import Database
 from service.db.tables import Study
-from tests.browser.conftest import SCHEMES, Service, Tab, at_widths
+from tests.browser.conftest import SCHEMES, Service, Tab, at_widths, point_at_the_first
 from tests.integration.dashboard import seeding
 
 pytestmark = pytest.mark.browser
@@ -325,6 +327,8 @@ class TestLooking:
                 frame["x"] <= dots["x"] <= dots["x"] + dots["width"] <= frame["x"] + frame["width"]
             )
             assert dots["height"] > 20  # predictions differ
+            await point_at_the_first(page, ".square .points")
+            await expect(page.locator(".tip")).to_contain_text(re.compile("predicted .* reached"))
             await page.get_by_role("link", name="calibrated", exact=True).click()
             await expect(page.get_by_role("heading", name="Prediction")).to_be_visible()
         assert tab.complaints == []

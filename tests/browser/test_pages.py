@@ -11,7 +11,7 @@ from playwright.async_api import Page, expect
 from service.db.tables import Study
 from service.statements.verify import SCHEMA
 from tests.browser.axe import violations
-from tests.browser.conftest import SCHEMES, Service, Tab, at_widths
+from tests.browser.conftest import SCHEMES, Service, Tab, at_widths, point_at_the_first
 from tests.integration.dashboard import rich, seeding
 
 pytestmark = pytest.mark.browser
@@ -165,6 +165,21 @@ class TestPrivacy:
             await expect(page.locator("#chain")).to_contain_text("whole")
             await page.get_by_role("button", name="Verify again").click()
             await expect(page.locator("#chain")).to_contain_text("whole")
+        assert tab.complaints == []
+
+    async def test_a_dot_of_what_epsilon_bought_is_told_and_leads_to_its_study(
+        self, service: Service, tab: Tab
+    ) -> None:
+        ids = [
+            await seeding.completed(service.context, name=name, model={"name": name})
+            for name in ("linear", "tanh-cnn")
+        ]
+
+        async with tab.open("/ui/datasets/digits") as page:
+            place = await point_at_the_first(page, "#bought .points")
+            await expect(page.locator(".tip")).to_have_text(re.compile("^linear: .* %$"))
+            await page.mouse.click(*place)
+            await page.wait_for_url(f"**/ui/studies/{ids[0]}")
         assert tab.complaints == []
 
     async def test_on_a_phone_no_box_of_evidence_scrolls_sideways(

@@ -1,5 +1,6 @@
 """The chart of what budgets bought: the test accuracy of completed studies over the ε of their statements."""
 
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ class Reached:
     delta: float
     search_accounting: str
     test_accuracy: float | None
+    study_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class BoughtChart:
 
     frame: Frame
     series: tuple[Bought, ...]
+    studies: str
+    """Their ids, dot by dot, of all series."""
+    named: str
+    """What each study is called, as JSON."""
     summary: str
     table: Table
 
@@ -58,13 +64,20 @@ def bought_chart(stated: Sequence[Reached]) -> BoughtChart | None:
     y = accuracy_scale([accuracy for _, accuracy in known])
     models = sorted({_label(one) for one, _ in known})
     labels = models if len(models) <= MOST_SERIES else [*models[: MOST_SERIES - 1], "other models"]
-    places: dict[str, list[tuple[float, float]]] = {label: [] for label in labels}
+    drawn: dict[str, list[tuple[Reached, float]]] = {label: [] for label in labels}
     for one, accuracy in known:
-        places.get(_label(one), places[labels[-1]]).append((math.log2(one.epsilon), accuracy))
+        drawn.get(_label(one), drawn[labels[-1]]).append((one, accuracy))
     best, reached = max(known, key=lambda pair: pair[1])
     return BoughtChart(
         frame=Frame.of(x, y),
-        series=tuple(Bought(label, dots(found, x, y)) for label, found in places.items()),
+        series=tuple(
+            Bought(label, dots(((math.log2(one.epsilon), share) for one, share in found), x, y))
+            for label, found in drawn.items()
+        ),
+        studies=",".join(one.study_id for found in drawn.values() for one, _ in found),
+        named=json.dumps(
+            {one.study_id: f"{one.name}: {text.percent(accuracy)}" for one, accuracy in known}
+        ),
         summary=(
             f"Test accuracy over ε of {len(known)} studies; the highest is "
             f"{text.percent(reached)}, of {best.name} at ε {text.epsilon(best.epsilon)}."

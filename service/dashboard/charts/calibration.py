@@ -1,5 +1,6 @@
 """The chart of a calibration: what was predicted over what was reached."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,10 @@ class CalibrationChart:
     missed: str
     held_dots: str
     missed_dots: str
+    studies: str
+    """Their ids, dot by dot: those that held come first."""
+    named: str
+    """What each study is called, as JSON."""
     summary: str
 
 
@@ -40,6 +45,13 @@ def calibration_chart(items: Sequence[CalibrationItem]) -> CalibrationChart | No
         missed=_bars(missed, scale),
         held_dots=_dots(held, scale),
         missed_dots=_dots(missed, scale),
+        studies=",".join(one.study for one in (*held, *missed)),
+        named=json.dumps(
+            {
+                one.study: f"{one.name}: predicted {text.percent(one.predicted)}, reached {text.percent(one.reached)}"
+                for one in items
+            }
+        ),
         summary=(
             f"Predicted over reached test accuracy of {text.counted(len(items), 'run')}: "
             f"{len(held)} inside their interval, {len(missed)} outside."

@@ -1,5 +1,6 @@
 // Charts over the space (service/dashboard/charts/slices.py, pair.py, parallel.py) and over time (timeline.py): a pointer at a
 // dot, a line or a bar is told whose it is, the same trial stands out in every chart, and a click on a dot or bar leads to it.
+// In charts of many studies (bought.py, calibration.py) each dot is a study's: what is a trial here is a study there.
 
 const SIZE = 1000;
 const NEAR = 14;

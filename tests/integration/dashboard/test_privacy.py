@@ -296,6 +296,7 @@ class TestFigures:
 
 class TestMuchData:
     async def test_of_many_statements_the_newest_are_listed_and_the_rest_is_told(
+        assert ",".join(ids) in [a.get("data-trials") for a in page.all("div")]
         self, client: httpx.AsyncClient, context: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = await seeding.completed(context)

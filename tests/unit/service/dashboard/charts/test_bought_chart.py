@@ -1,5 +1,6 @@
 """The chart of what budgets bought."""
 
+import json
 from dataclasses import replace
 
 from service.dashboard.charts.bought import MOST_SERIES, Reached, bought_chart
@@ -7,7 +8,7 @@ from tests.unit.service.dashboard.charts.marks import dots
 
 ONE = Reached(
     name="one", model="mlp", metric=None, epsilon=2.0, accountant="pld", delta=1e-5,
-    search_accounting="accounted", test_accuracy=0.9,
+    search_accounting="accounted", test_accuracy=0.9, study_id="s-1",
 )  # fmt: skip
 LARGER = replace(ONE, epsilon=4.0, test_accuracy=0.95)
 
@@ -34,6 +35,17 @@ def test_accuracies_of_two_kinds_have_two_colours() -> None:
 
     assert chart is not None
     assert [one.label for one in chart.series] == ["mlp", "mlp, balanced"]
+
+
+def test_each_dot_is_one_of_a_study_that_has_a_name() -> None:
+    linear = replace(ONE, name="two", model="linear", study_id="s-2")
+
+    chart = bought_chart([ONE, linear, replace(LARGER, study_id="s-3")])
+
+    assert chart is not None
+    assert [(one.label, len(dots(one.dots))) for one in chart.series] == [("linear", 1), ("mlp", 2)]
+    assert chart.studies == "s-2,s-1,s-3"
+    assert json.loads(chart.named)["s-2"] == "two: 90.0 %"
 
 
 def test_many_models_share_the_last_colour() -> None:

@@ -1,5 +1,7 @@
 """The chart of a calibration."""
 
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,3 +54,12 @@ class TestCalibrationChart:
         assert chart.summary == (
             "Predicted over reached test accuracy of 2 runs: 1 inside their interval, 1 outside."
         )
+
+    def test_each_dot_is_one_of_a_study_that_has_a_name(self) -> None:
+        missed = item(0.9, 0.95, low=0.88, high=0.92).model_copy(update={"study": "s-1"})
+
+        chart = calibration_chart([missed, item(0.9, 0.91, low=0.88, high=0.92)])
+
+        assert chart is not None
+        assert chart.studies == "s-0123456789ab,s-1"
+        assert json.loads(chart.named)["s-1"] == "one: predicted 90.0 %, reached 95.0 %"
