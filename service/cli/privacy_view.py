@@ -185,9 +185,12 @@ def body(document: Json) -> Json:
 
 
 def _caps(caps: Sequence[Json]) -> str | None:
-    return (
-        ", ".join(f"{words.whose(one['tenant'])} ε <= {one['epsilon']:g}" for one in caps) or None
-    )
+    def told(one: Json) -> str:
+        committed = one.get("committed_epsilon")
+        used = "" if committed is None else f" ({text.epsilon(committed)} committed)"
+        return f"{words.whose(one['tenant'])} ε <= {one['epsilon']:g}{used}"
+
+    return ", ".join(map(told, caps)) or None
 
 
 def _reservations(reservations: Sequence[Json]) -> RenderableType:

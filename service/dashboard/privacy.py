@@ -174,6 +174,7 @@ async def show_dataset(
         test_reads=test_reads,
         account=account,
         shares=view.shares(account.scope.epsilon, account),
+        cap_shares=view.cap_shares,
         chart=chart,
         over=over,
         bounded=evidence.burndown.accountant == Accountant.RDP,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from service.ledger.schemas import Account, Totals
+from service.ledger.schemas import Account, CapUsed, Totals
 from service.studies.lifecycle import AWAITS_PROMOTE, TERMINAL, StudyState
 from service.studies.schemas import (
     Progress,
@@ -155,6 +155,12 @@ def shares(total: float, stands: Account | Totals) -> Shares:
     charged = _thousandths(stands.charged_epsilon, total)
     committed = max(charged, _thousandths(stands.committed_epsilon, total))
     return Shares(charged=charged, reserved=committed - charged)
+
+
+def cap_shares(cap: CapUsed) -> Shares:
+    """The bar of a cap: what counts to it, charged and reserved together. A cap of 0 is full."""
+    used = _thousandths(cap.committed_epsilon or 0.0, cap.epsilon) if cap.epsilon else 1000
+    return Shares(charged=0, reserved=used)
 
 
 def _thousandths(part: float, total: float) -> int:

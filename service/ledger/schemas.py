@@ -76,11 +76,17 @@ class Cap(View):
     """The entry that set it."""
 
 
-class CapSet(Cap):
-    """A cap as it was set, beside what it meets."""
+class CapUsed(Cap):
+    """A cap beside what counts to it."""
 
     committed_epsilon: Annotated[float | None, _WhereKnown] = None
-    """Of all that its tenant has committed: it stays, also where it is above the cap."""
+    """Of all that its tenant has committed: it stays, also where it is above the cap. None: a service of before, which did
+    not say."""
+
+
+class CapSet(CapUsed):
+    """A cap as it was set, beside what it meets."""
+
     warnings: list[str] = []
 
 
@@ -501,7 +507,7 @@ class Account(Beside):
     remaining_epsilon: float
     """The budget's epsilon above what is committed."""
     head: Head
-    caps: list[Cap] = []
+    caps: list[CapUsed] = []
     reservations: list[Reservation]
     entries: list[Entry]
     """The newest ones, oldest first."""

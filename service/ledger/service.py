@@ -41,6 +41,7 @@ from service.ledger.schemas import (
     AdmissionRule,
     Cap,
     CapSet,
+    CapUsed,
     ChainReport,
     Entry,
     Evaluation,
@@ -149,9 +150,7 @@ class Ledger:
         """The cap with what its tenant has committed by now, and what whoever set it may overlook."""
         scope = await repository.scope(session, scope_id)
         held = await repository.reservations(session, scope_id)
-        committed = await self.epsilon(
-            (each.committed for each in held if cap.tenant in (ALL_TENANTS, each.tenant)), scope
-        )
+        committed = await self._committed_to(cap, held, scope)
         warnings: list[str] = []
         if committed > cap.epsilon:
             warnings.append(
@@ -172,6 +171,11 @@ class Ledger:
                 f"no token and no study is of tenant {cap.tenant!r}: until there is one, the cap holds nobody"
             )
         return CapSet(**cap.model_dump(), committed_epsilon=committed, warnings=warnings)
+
+    async def _committed_to(self, cap: Cap, held: Sequence[Reservation], scope: Scope) -> float:
+        """Epsilon of all that counts to a cap."""
+        counts = (each for each in held if cap.tenant in (ALL_TENANTS, each.tenant))
+        return await self.epsilon((each.committed for each in counts), scope)
 
     async def scope(self, session: AsyncSession, scope_id: str) -> Scope:
         """A scope and its budget."""
@@ -208,7 +212,12 @@ class Ledger:
             charged_epsilon=charged,
             remaining_epsilon=max(0.0, scope.epsilon - committed),
             head=head,
-            caps=await repository.caps(session, scope_id),
+            caps=[
+                CapUsed(
+                    **cap.model_dump(), committed_epsilon=await self._committed_to(cap, held, scope)
+                )
+                for cap in await repository.caps(session, scope_id)
+            ],
             reservations=held,
             entries=await repository.entries(session, scope_id, last=last_entries, until=until),
         )

@@ -196,16 +196,29 @@ class TestFigures:
         }  # fmt: skip
         assert "The dots at the end are by PLD, by which studies are admitted." in page.text["main"]
 
-    async def test_a_cap_is_shown_with_the_entry_that_set_it(
+    async def test_caps_are_shown_with_what_counts_to_them_and_the_entry_that_set_them(
         self, client: httpx.AsyncClient, context: Context
     ) -> None:
         await seeding.submitted(context)
-        cap = (await client.put("/datasets/digits/caps/team-a", json={"epsilon": 12.5})).json()
+        put = {
+            tenant: (
+                await client.put(f"/datasets/digits/caps/{tenant}", json={"epsilon": epsilon})
+            ).json()
+            for tenant, epsilon in (("*", 1.5), ("local", 12.5), ("team-a", 2.0))
+        }
 
         page = await get(client, "/ui/datasets/digits")
 
+        used = (await answer(client, "/datasets/digits/ledger"))["committed_epsilon"]
+        assert used > 1.5
         assert "team-a" in page.text["caps"]
-        assert page.data["caps"] == [12.5, cap["seq"]]
+        assert page.data["caps"] == [
+            *(1.5, used, 0.0, put["*"]["seq"]),
+            *(12.5, used, pytest.approx(12.5 - used), put["local"]["seq"]),
+            *(2.0, 0.0, 2.0, put["team-a"]["seq"]),
+        ]
+        said = {a["aria-label"] for a in page.all("svg") if "Of the cap" in a.get("aria-label", "")}
+        assert "Of the cap of team-a, 0.000 of 2 is charged or reserved" in said
 
     async def test_a_release_outside_is_named_by_its_reason_and_leads_nowhere(
         self, client: httpx.AsyncClient, context: Context
@@ -283,6 +296,7 @@ class TestFigures:
         assert refused.status_code == 404
         marks = [a for a in page.all("path") if (a.get("class") or "").startswith("dots series-")]
         assert [(a["d"] or "").count("h0") for a in marks] == [1, 1]
+        assert ",".join(ids) in [a.get("data-trials") for a in page.all("div")]
         assert "NOT accounted" in page.text["bought"]
         assert header == "study,model,metric,epsilon,delta,test_accuracy,search"
         told = {row.split(",")[0]: row.split(",") for row in rows}
@@ -296,7 +310,6 @@ class TestFigures:
 
 class TestMuchData:
     async def test_of_many_statements_the_newest_are_listed_and_the_rest_is_told(
-        assert ",".join(ids) in [a.get("data-trials") for a in page.all("div")]
         self, client: httpx.AsyncClient, context: Context, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first = await seeding.completed(context)

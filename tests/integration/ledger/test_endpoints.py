@@ -54,6 +54,8 @@ async def test_a_tenant_beyond_its_cap_is_refused_by_name(client: httpx.AsyncCli
     assert (await client.post("/studies", json=make_spec())).status_code == 201
     listed = (await client.get("/datasets/digits/caps")).json()["items"]
     assert listed == [{"tenant": "local", "epsilon": 50.0, "seq": 3}]
+    account = (await client.get(LEDGER)).json()
+    assert account["caps"] == [{**listed[0], "committed_epsilon": account["committed_epsilon"]}]
     assert (await client.get(f"{LEDGER}/verify")).json()["is_valid"]
 
 

@@ -230,6 +230,14 @@ def test_of_hundreds_of_reservations_the_newest_are_shown(cli: Cli, answers: dic
     assert " s-69 " not in shown
 
 
+def test_caps_say_how_much_of_them_is_used(cli: Cli, answers: dict) -> None:
+    team = {"tenant": "team", "epsilon": 2.0, "seq": 7}
+    caps = [{"tenant": "*", "epsilon": 4.0, "seq": 6}, {**team, "committed_epsilon": 1.2341}]
+    answers[f"GET {LEDGER}"] = (200, {**ACCOUNT, "caps": caps})
+    shown = cli("ledger", "digits").out
+    assert "all tenants together ε <= 4, tenant team ε <= 2 (1.235 committed)" in shown
+
+
 def test_a_release_outside_is_told_from_studies_by_its_reason(cli: Cli, answers: dict) -> None:
     outside = {
         "reservation_id": "outside-1", "study_id": "outside-1", "reason": "ages [b]x[/b]",
