@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,8 +83,13 @@ def readable(error: ClientError) -> CliError:
 
 
 @contextlib.contextmanager
-def study_sent(study: Json) -> Generator[None]:
-    """What the server refuses of a study comes with the next command about its keys, or about its dataset."""
+def study_sent(study: Json, changes: Sequence[str] = ()) -> Generator[None]:
+    """What the server refuses of a study comes with the next command about its keys, or about its dataset.
+
+    Args:
+        study: as it is sent.
+        changes: every ``--set`` that is in it.
+    """
     try:
         yield
     except ProblemError as error:
@@ -94,7 +99,11 @@ def study_sent(study: Json) -> Generator[None]:
         elif any(fault.path in OF_DATASETS and fault.value for fault in refusal.faults):
             refusal.hint = "tan-cli dataset list shows what is registered"
         elif any(fault.path not in SENT_BESIDE for fault in refusal.faults):
-            refusal.hint = "tan-cli schema explains every key of a study.yaml"
+            from service.cli.study_file import whole_mapping
+
+            about_keys = "tan-cli schema explains every key of a study.yaml"
+            replaced = whole_mapping(changes, refusal.faults)
+            refusal.hint = "; ".join(filter(None, [replaced, about_keys]))
         raise refusal from error
 
 

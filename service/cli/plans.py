@@ -185,7 +185,7 @@ def _plan_there(study_yaml: str, changes: list[str], shape: Json) -> Json:
     from service.cli.study_file import read_mapping, with_changes
 
     study = with_changes(read_mapping(study_yaml), changes)
-    with open_client() as client, study_sent(study):
+    with open_client() as client, study_sent(study, changes):
         return document(client.make_plan(study))
 
 

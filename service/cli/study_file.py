@@ -2,13 +2,17 @@
 
 import math
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from service.cli.errors import Fault, InputError
+from service.text import first_of
 from tan_core.errors import ParameterError
 from tan_core.spec.yaml import parse_yaml, parse_yaml_value
 
@@ -16,6 +20,8 @@ Json = dict[str, Any]
 
 _NAME = r'(?:"[^"]+"|[^".]+)'
 _KEY = re.compile(rf"{_NAME}(?:\.{_NAME})*")
+_LEFT_OVER = re.compile(r"^unknown key\b|\bleave it out\b")
+"""How the service refuses a key that does not go with others."""
 
 
 def read_mapping(source: str) -> Json:
@@ -63,6 +69,36 @@ def with_changes(study: Json, changes: Sequence[str]) -> Json:
     if faults:
         raise InputError("", faults=faults)
     return study
+
+
+def whole_mapping(changes: Sequence[str], faults: Sequence[Fault]) -> str | None:
+    """What to type where keys of a mapping are left that do not go with those that ``--set`` gave it; None where none are.
+
+    Example:
+        >>> left = Fault("model.hidden", "unknown key; accepted: pretrained, name", [64])
+        >>> whole_mapping(["model.name=linear"], [left])
+        "--set 'model={name: linear}' replaces all of model, without hidden"
+        >>> whole_mapping(["model.hidden=[32]"], [left]) is None
+        True
+    """
+    given = [_assignment(change) for change in changes]
+    was_set = {".".join(names[:size]) for names, _ in given for size in range(1, len(names) + 1)}
+    left = [
+        fault.path.rpartition(".")
+        for fault in faults
+        if _LEFT_OVER.search(fault.message) and fault.path not in was_set
+    ]
+    mapping = next((above for above, _, _ in left if above in was_set), None)
+    below = [(names, value) for names, value in given if ".".join(names[:-1]) == mapping]
+    if mapping is None or not below:
+        return None
+    whole = {names[-1]: value for names, value in below}
+    flow = yaml.safe_dump(
+        whole, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
+    )
+    keys = [key for above, _, key in left if above == mapping]
+    change = shlex.quote(f"{mapping}={flow.strip()}")
+    return f"--set {change} replaces all of {mapping}, without {first_of(keys)}"
 
 
 def _assignment(change: str) -> tuple[tuple[str, ...], Any]:

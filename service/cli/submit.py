@@ -1,5 +1,6 @@
 """``tan-cli submit``: send a study, and stay with it to its end if that is asked for."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -60,7 +61,9 @@ def submit(
         if sources:
             found = [_source(client, source) for source in sources]
             spec = _warm_started(spec, found, changes)
-        study = send(client, spec or {}, idempotency_key=idempotency_key, quiet=as_json)
+        study = send(
+            client, spec or {}, changes=changes, idempotency_key=idempotency_key, quiet=as_json
+        )
         if watch:
             study = accompany(client, study, quiet=as_json)
     if as_json:
@@ -74,14 +77,19 @@ def submit(
 
 
 def send(
-    client: "Client", spec: Json, *, idempotency_key: str | None = None, quiet: bool = False
+    client: "Client",
+    spec: Json,
+    *,
+    changes: Sequence[str] = (),
+    idempotency_key: str | None = None,
+    quiet: bool = False,
 ) -> Json:
-    """The study that the server stored, announced on standard output unless ``quiet``."""
+    """The study that the server stored, announced on standard output unless ``quiet``; ``changes`` are made already."""
     from service.cli.connect import document, label, study_sent
     from service.cli.output import show
 
     try:
-        with study_sent(spec):
+        with study_sent(spec, changes):
             study = document(client.submit_study(spec, idempotency_key=idempotency_key))
     except ValueError as error:
         raise InputError(f"--idempotency-key: {error}") from error

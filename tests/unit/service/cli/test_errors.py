@@ -75,6 +75,16 @@ class TestStudySent:
         error = self.refusal({}, path, status=422, value="typo")
         assert error.hint == "tan-cli dataset list shows what is registered"
 
+    def test_keys_that_stay_beside_one_that_was_set_go_with_the_whole_mapping(self) -> None:
+        errors = [FieldProblem(path="model.hidden", message="unknown key; accepted: name")]
+        problem = Problem(title="No", detail="no", status=422, errors=errors)
+        with pytest.raises(CliError) as caught, study_sent({}, ["model.name=linear"]):
+            raise ProblemError(problem)
+        assert caught.value.hint == (
+            "--set 'model={name: linear}' replaces all of model, without hidden; "
+            "tan-cli schema explains every key of a study.yaml"
+        )
+
     def test_what_is_sent_beside_it_is_no_key_of_a_study(self) -> None:
         assert self.refusal({}, "Idempotency-Key", status=422).hint is None
 

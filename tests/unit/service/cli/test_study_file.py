@@ -1,11 +1,12 @@
 import copy
 import io
+import shlex
 from pathlib import Path
 
 import pytest
 
-from service.cli.errors import Exit, InputError
-from service.cli.study_file import read_mapping, with_changes
+from service.cli.errors import Exit, Fault, InputError
+from service.cli.study_file import read_mapping, whole_mapping, with_changes
 
 
 def read(tmp_path: Path, text: str) -> dict:
@@ -155,3 +156,36 @@ class TestChanges:
         with pytest.raises(InputError) as caught:
             with_changes(BASE, ["name", "privacy.epsilon=.inf", "name.x=1"])
         assert len(caught.value.faults) == 3
+
+
+class TestWholeMapping:
+    HIDDEN = Fault("model.hidden", "unknown key; accepted: pretrained, name", [64])
+
+    def test_what_the_file_has_beside_the_keys_that_were_set_goes_with_the_whole(self) -> None:
+        activation = Fault("model.activation", "unknown key; accepted: pretrained, name", "tanh")
+        changes = ["name=b", "model.name=linear", "model.pretrained='a: b'"]
+
+        told = whole_mapping(changes, [self.HIDDEN, activation])
+
+        assert told is not None
+        option, _, rest = told.partition(" replaces ")
+        assert rest == "all of model, without hidden, activation"
+        _, value = shlex.split(option)
+        whole = {"name": "linear", "pretrained": "a: b"}
+        assert with_changes({"model": {"hidden": [64]}}, [value]) == {"model": whole}
+
+    @pytest.mark.parametrize(
+        ("change", "path", "message"),
+        [
+            ("model.hidden=[32]", "model.hidden", "unknown key"),
+            ("model.options.x=1", "model.options", "unknown key"),
+            ("privacy.epsilon=1", "model.hidden", "unknown key"),
+            ("model={name: linear}", "model.hidden", "unknown key"),
+            ("privacy.epsilon=1", "privacy.delta", "takes a number"),
+            ("name=b", "bogus", "unknown key"),
+        ],
+    )
+    def test_of_what_was_set_itself_or_is_wrong_by_itself_nothing_is_told(
+        self, change: str, path: str, message: str
+    ) -> None:
+        assert whole_mapping([change], [Fault(path, message)]) is None
