@@ -1,5 +1,6 @@
 """The list of studies and the page of one, as someone uses them."""
 
+import asyncio
 import csv
 import json
 import re
@@ -9,7 +10,7 @@ from xml.etree import ElementTree
 
 import httpx
 import pytest
-from playwright.async_api import Dialog, Page, expect
+from playwright.async_api import Dialog, Page, Route, expect
 
 from service.context import Context
 from tests.browser.axe import violations
@@ -564,6 +565,36 @@ class TestWriting:
 
             await page.wait_for_url("**/ui/studies/s-*")
             await expect(page.get_by_role("heading", name="digits-eps3")).to_be_visible()
+
+    async def test_a_check_that_takes_long_is_said_to_be_under_way(
+        self, service: Service, tab: Tab
+    ) -> None:
+        await seeding.ensure_digits(service.context.database)
+        answered = asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            await answered.wait()
+            await route.continue_()
+
+        async with tab.open("/ui/new") as page:
+            await page.route("**/ui/new", hold)
+            verdict = page.locator("#verdict[aria-live=polite]")
+            editor = page.get_by_role("textbox", name="study.yaml")
+            await editor.fill((await editor.input_value()).replace("trials: 12", "trials: 0"))
+            await page.get_by_role("button", name="Check").click()
+            await expect(verdict).to_contain_text("Checking …")
+            await expect(verdict).to_contain_text("Before you submit")
+            answered.set()
+
+            await expect(verdict).to_contain_text("search.trials")
+            await expect(verdict).not_to_contain_text("Checking")
+            await expect(verdict.get_by_role("button")).to_be_visible()
+
+            await page.unroute("**/ui/new")
+            await page.route("**/ui/new", lambda route: route.abort())
+            await page.get_by_role("button", name="Submit").click()
+            await expect(page.get_by_role("alert")).to_contain_text("No connection")
+            await expect(verdict).not_to_contain_text("Submitting")
 
     async def test_a_dataset_is_checked_and_registered_once_one_is_sure(
         self, service: Service, tab: Tab, tmp_path: Path

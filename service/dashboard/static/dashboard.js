@@ -113,6 +113,30 @@ document.addEventListener("htmx:after:request", (event) => {
   }
 });
 
+/* <button data-doing="Checking …"> says so where the answer will be, if that takes longer than a moment: what stands there
+   until then is of before. */
+const MOMENT_MS = 400;
+const doing = Object.assign(document.createElement("p"), { className: "doing" });
+const whatIsDone = ({ request, sourceElement }) => (request.submitter ?? sourceElement).dataset.doing;
+let begins = null;
+
+document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
+  if (!whatIsDone(ctx)) return;
+  clearTimeout(begins);
+  begins = setTimeout(() => {
+    doing.textContent = whatIsDone(ctx);
+    document.querySelector(ctx.sourceElement.getAttribute("hx-target")).prepend(doing);
+  }, MOMENT_MS);
+});
+/* Before the answer is put in its place: what stands in the way there might be made a part of it. */
+for (const end of ["htmx:after:request", "htmx:finally:request"]) {
+  document.addEventListener(end, ({ detail: { ctx } }) => {
+    if (!whatIsDone(ctx)) return;
+    clearTimeout(begins);
+    doing.remove();
+  });
+}
+
 /* The session has ended: back to this page by signing in, where what was being written is there again. It is kept in
    this tab alone, and only until then. */
 const kept = () => `written at ${location.pathname}${location.search}`;
