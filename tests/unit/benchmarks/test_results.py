@@ -45,7 +45,9 @@ class TestStoredStudies:
         for name, stored in study["epsilon"].items():
             if name == "prv" and None in (stored, priced[name]):
                 continue  # it may not answer in time
-            assert priced[name] == pytest.approx(stored, rel=1e-3)
+            # Of before 2026-12-01 it is the upper end of a wider interval.
+            tolerance = 2e-3 if name == "prv" else 1e-3
+            assert priced[name] == pytest.approx(stored, rel=tolerance)
         assert study["epsilon"]["pld"] <= study["study"]["privacy"]["epsilon"]
 
     @pytest.mark.parametrize("study", STUDIES, ids=lambda study: f"{study['name']}-{study['seed']}")
